@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from qpd.analysis.runs.phase_metrics import metrics_rows
 from qpd.analysis.runs.run_identity import agent_title, run_name
 from qpd.analysis.runs.student_bits import run_architecture
 from qpd.errors.terminal_text import printable
 from qpd.quantization.bit_widths import FLOAT_BITS, BitWidths, configured_widths, float_widths
 from qpd.runs.manifest import MADE_BY, Manifest
 from qpd.runs.run_directory import RunDirectory
+from qpd.runs.run_folder import is_in_use
 from qpd.student_files.quantized import stored_constant_bytes
 from qpd.teachers.archive.agent_identity import agent_name
 
@@ -31,7 +33,8 @@ def run_summary(path: Path) -> dict[str, Any]:
     student's file was left out of a committed run. `constant_bytes` leaves the file's header out:
     what the C export puts into flash, 4 bytes per parameter in fp32. `weight_bits` is the fewest of
     any layer; a student also has `layer_bits`, actor head last, and `mean_bits` over its weights.
-    `warnings` are lines of text. `method` is `agent` where the student is the agent itself
+    `warnings` are lines of text. `under_way` says how far a phase is that has begun and is not
+    done, else None. `method` is `agent` where the student is the agent itself
     (`qpd quantize AGENT`), else missing.
     Raises RunDirectoryError, StudentFileError.
     """
@@ -46,6 +49,7 @@ def run_summary(path: Path) -> dict[str, Any]:
         "policies": {},
         "warnings": _warnings(manifest),
         "seconds": _seconds(manifest),
+        "under_way": _under_way(run),
     }
     if manifest.is_agent:
         summary["method"] = "agent"
@@ -77,6 +81,22 @@ def run_summary(path: Path) -> dict[str, Any]:
             if file.is_file() and name != "distilled":
                 policies[name]["constant_bytes"] = stored_constant_bytes(file)
     return summary
+
+
+def _under_way(run: RunDirectory) -> str | None:
+    """Say which phase has begun and is not done, how far it is, and whether a process is at it."""
+    for name, record in run.manifest.phases.items():
+        if record.state != "running":
+            continue
+        rows = [row for row in metrics_rows(run) if row["phase"] == name]
+        place = str(name)
+        if rows and name in ("distill", "finetune"):
+            settings = run.recipe.distill if name == "distill" else run.recipe.finetune
+            place += f", epoch {rows[-1]['epoch']} of {settings.epochs}"
+        if is_in_use(run.path):
+            return f"at work: {place}"
+        return f"interrupted: {place}; the command that began it goes on"
+    return None
 
 
 def _warnings(manifest: Manifest) -> list[str]:

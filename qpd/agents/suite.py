@@ -105,6 +105,7 @@ class _Entry:
     source: str
     teacher: Teacher
     environment: PlayedEnvironment
+    is_numbered: bool = False  # as an earlier agent has the name
 
 
 def run_suite(suite: Suite, folder: Path, progress: Progress) -> list[AgentResult]:
@@ -116,6 +117,7 @@ def run_suite(suite: Suite, folder: Path, progress: Progress) -> list[AgentResul
     entries = _entries(suite)
     absent = [entry for entry in entries if isinstance(entry, AgentResult)]
     _refuse_none(absent, entries)  # nothing is written
+    was_there = folder.exists()
     with _opened(suite, folder, entries):
         results = [
             entry if isinstance(entry, AgentResult) else _measured(entry, suite, folder, progress)
@@ -125,6 +127,10 @@ def run_suite(suite: Suite, folder: Path, progress: Progress) -> list[AgentResul
         if len(failed) == len(results) and not any(each.is_dir() for each in folder.iterdir()):
             # Nothing was played: the place is free for other agents.
             (folder / SUITE_FILE).unlink(missing_ok=True)
+    if not (folder / SUITE_FILE).exists():
+        (folder / LOCK_NAME).unlink(missing_ok=True)
+        if not was_there:
+            folder.rmdir()
     _refuse_none(failed, results)
     return results
 
@@ -163,9 +169,9 @@ def _entries(suite: Suite) -> list[_Entry | AgentResult]:
         name = agent_name(teacher.algo, environment.source.env_id)
         if teacher.quantization is not None:  # its own games are in few bits, not in fp32
             name += f"-{teacher.quantization.bits}bit"
-        name = free_name(name, names)
-        names.add(name)
-        found.append(_Entry(name, source, teacher, environment))
+        own = free_name(name, names)
+        names.add(own)
+        found.append(_Entry(own, source, teacher, environment, own != name))
     return found
 
 
@@ -291,6 +297,8 @@ class _AgentAtWork:
         teacher, name = self._entry.teacher, self._entry.name
         self._folder.mkdir(exist_ok=True)
         self._refuse_another_agent()
+        if self._entry.is_numbered:
+            self._progress.note(f"{name} is {self._entry.source}")
         for line in self._entry.environment.notes:
             self._progress.note(f"{name}: {line}")
         fp32 = self._played(FP32.key, float_cell(teacher), self._own)

@@ -125,6 +125,8 @@ def print_run(path: Path, as_json: bool, quiet: bool = False) -> None:
         print_table(header, rows)
         print_text(summary_caption(summary))
         print_text(time_line(summary))
+        if summary["under_way"] is not None:
+            print_text(summary["under_way"])
     if not quiet:
         print_warnings(summary["warnings"])
 

@@ -73,6 +73,17 @@ def acquire_lock(path: Path) -> FileLock:
     return lock
 
 
+def is_in_use(path: Path) -> bool:
+    """Tell whether a process works in the directory right now."""
+    if not (path / LOCK_NAME).is_file():
+        return False
+    try:
+        acquire_lock(path).release()
+    except RunDirectoryError as error:
+        return error.code == ErrorCode.RUN_IN_USE
+    return False
+
+
 @contextmanager
 def claimed(path: Path) -> Iterator[FileLock]:
     """Make the folder and lock it; the lock stays unless the block fails. RunDirectoryError."""

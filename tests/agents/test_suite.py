@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import PPO
+from stable_baselines3 import DQN, PPO
 
 from qpd.agents import agent_games, suite
 from qpd.agents.cells import action_changes, quantize_agent
@@ -29,7 +29,7 @@ from qpd.agents.results import AgentResult, Played, read_cell
 from qpd.agents.suite import Suite, run_suite
 from qpd.analysis.runs.run_table import run_summary, summary_caption
 from qpd.quantization.weight_quantizer import WeightQuantizer
-from qpd.runs.progress import SilentProgress
+from qpd.runs.played_environment import EnvironmentWish
 from qpd.runs.run_directory import RunDirectory
 from qpd.runs.target import load_target
 from qpd.student_files.predictor import load_student_policy
@@ -37,7 +37,7 @@ from qpd.student_files.quantized import stored_constant_bytes
 from qpd.teachers import Teacher, load_teacher
 from qpd.teachers.networks.actor import actor_of
 from tests.command_line import call
-from tests.tiny_run import Interrupt
+from tests.tiny_run import Follower, Interrupt
 
 ASKED = precisions_of(["fp16", 8], 8)
 
@@ -67,7 +67,7 @@ def blocks_of_four(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def played(asked: Suite, folder: Path) -> list[AgentResult]:
-    return run_suite(asked, folder, SilentProgress())
+    return run_suite(asked, folder, Follower())
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -152,7 +152,7 @@ def test_games_start_alike_whoever_plays(dqn: Teacher) -> None:
         games = agent_games.AgentGames(dqn, EnvironmentSource("CartPole-v1"), 10, 1)
         games.play(
             type("P", (), {"actions": dqn.actions, "__call__": lambda s, o: remembers(o)})(),
-            Played(), lambda known: None, SilentProgress(), "",
+            Played(), lambda known: None, Follower(), "",
         )  # fmt: skip
         games.close()
         starts.append(sorted(seen))
@@ -271,6 +271,20 @@ def test_a_suite_goes_on_wherever_its_agents_lie_now(dqn_zip: Path, tmp_path: Pa
     assert not (tmp_path / "t").exists()
 
 
+def test_which_agent_has_a_numbered_name_is_said(dqn_zip: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.zip"
+    agent = DQN.load(dqn_zip, device="cpu")
+    agent.q_net.q_net[-1].bias.data += 1.0  # type: ignore[union-attr]
+    agent.save(other)
+    follower = Follower()
+    asked = Suite(
+        (str(dqn_zip), str(other)), precisions_of(["fp16"]), 2, wish=EnvironmentWish("CartPole-v1")
+    )
+    found = run_suite(asked, tmp_path / "s", follower)
+    assert [each.name for each in found] == ["dqn-CartPole-v1", "dqn-CartPole-v1-2"]
+    assert f"dqn-CartPole-v1-2 is {other}" in follower.notes
+
+
 def test_a_suite_of_failures_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(AgentQuantizationError, match=r"absent\.zip: no such file"):
         played(Suite(("absent.zip",), ASKED), tmp_path / "s")
@@ -282,6 +296,7 @@ def test_failures_leave_the_place_to_other_agents(dqn_zip: Path, tmp_path: Path)
     lost.write_bytes(dqn_zip.read_bytes())
     with pytest.raises(AgentQuantizationError, match="NoSuchGame-v0"):
         played(Suite((str(lost),), ASKED), tmp_path / "s")
+    assert not (tmp_path / "s").exists()
     assert played(Suite((str(dqn_zip),), precisions_of(["fp16"]), 2), tmp_path / "s")
 
 

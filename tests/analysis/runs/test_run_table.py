@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from qpd.analysis.runs.run_table import (
     run_summary,
     summary_caption,
@@ -9,6 +11,8 @@ from qpd.analysis.runs.run_table import (
     summary_title,
 )
 from qpd.analysis.runs.sweep_table import sweep_caption
+from tests.command_line import call
+from tests.tiny_run import Follower, Interrupt, recipe_of, work
 
 RUNS = Path(__file__).resolve().parents[3] / "runs-reference"
 
@@ -53,6 +57,27 @@ def test_a_missing_share_of_the_teacher_is_explained() -> None:
     negative = run_summary(RUNS / "classic-a2c-acrobot")  # -1 for every step
     assert summary_caption(negative).endswith("; of teacher: -, as its return is not above 0")
     assert "of teacher" not in summary_caption(run_summary(RUNS / "classic-ppo-cartpole"))
+
+
+def test_a_run_under_way_says_how_far_it_is(
+    teacher_zip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = recipe_of(teacher_zip, distill={"epochs": 3})
+    seen: list[str | None] = []
+
+    def stop(event: str, phase: str, epoch: int) -> bool:
+        seen.append(run_summary(tmp_path / "run")["under_way"])
+        return (event, epoch) == ("epoch", 2)
+
+    with pytest.raises(Interrupt):
+        work(tmp_path / "run", recipe, Follower(stop))
+    assert "at work: distill" in seen and seen[-1] == "at work: distill, epoch 2 of 3"
+    assert (
+        call(capsys, "show", tmp_path / "run")[1]
+        .rstrip()
+        .endswith("interrupted: distill, epoch 2 of 3; the command that began it goes on")
+    )
+    assert run_summary(RUNS / "classic-ppo-cartpole")["under_way"] is None
 
 
 def test_a_sweep_ends_with_what_its_cells_warn_of() -> None:
