@@ -109,7 +109,6 @@ def test_an_export_says_where_it_is_and_what_it_is_of(run: RunDirectory, tmp_pat
         qpd.export_student(halted, "bin")
 
 
-@pytest.mark.filterwarnings("ignore:.*do not tell this teacher")  # of few games
 def test_the_environment_is_named_in_the_call(recipe: Recipe, tmp_path: Path) -> None:
     agent = tmp_path / "mine.zip"  # a name that says nothing
     PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, seed=0, device="cpu").save(agent)

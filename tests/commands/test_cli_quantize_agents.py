@@ -40,7 +40,6 @@ def test_many_agents_make_one_table(
     assert json.loads(out)["return"]["episodes"] == played["episodes"] == 3
 
 
-@pytest.mark.filterwarnings("ignore:.*plays no better than at random")
 def test_the_api_returns_the_table(dqn_zip: Path) -> None:
     table = qpd.quantize_agents([dqn_zip], bits=[4], per=["tensor"], episodes=2, output="suite")
     (row,) = table.rows

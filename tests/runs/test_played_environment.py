@@ -138,7 +138,6 @@ def test_the_users_arguments_reach_the_game(tmp_path: Path) -> None:
     np.testing.assert_array_equal(made.returns, returns[0])
 
 
-@pytest.mark.filterwarnings("ignore:.*do not tell this teacher")  # of few games
 def test_a_run_plays_what_its_recipe_says_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,7 +209,6 @@ def test_a_student_of_an_old_ant_sees_what_ant_shows(tmp_path: Path) -> None:
     assert named.environment == own
 
 
-@pytest.mark.filterwarnings("ignore:.*do not tell this teacher")  # of few games
 def test_a_run_whose_environment_fails_goes_on_once_it_is_mended(tmp_path: Path) -> None:
     zoo_folder(tmp_path, DummyVecEnv([Countdown]), COUNTDOWN)
     agent = tmp_path / "Countdown-v0_1" / "Countdown-v0.zip"
