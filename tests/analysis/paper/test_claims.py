@@ -205,6 +205,8 @@ def test_phase_3_alone_needs_the_same_budget_and_quantizers(tmp_path: Path) -> N
     ]  # fmt: skip
     alone = ["distill.epochs=0", "finetune.epochs=25", "finetune.lr=1e-3"]
     literal = "quantize.scheme=dorefa"
+    written = [literal, "collection.student_fraction=0", "student.sharpness=1"]
+    ours = ["finetune.lr=4e-3", "finetune.recycle_dormant=true"]
     runs = [
         make_run(tmp_path / "three", {"qat": HIGH}, changes=phases),
         make_run(tmp_path / "alone", {"qat": LOW}, changes=alone),
@@ -214,13 +216,17 @@ def test_phase_3_alone_needs_the_same_budget_and_quantizers(tmp_path: Path) -> N
             {"qat": HIGH},
             changes=[*phases, "distill.samples_per_epoch=50000"],
         ),
-        make_run(tmp_path / "three-literal", {"qat": HIGH}, changes=[*phases, literal]),
-        make_run(tmp_path / "alone-literal", {"qat": [2.0, 1] * 10}, changes=[*alone, literal]),
+        make_run(tmp_path / "three-written", {"qat": HIGH}, changes=[*phases, *written]),
+        make_run(tmp_path / "alone-written", {"qat": [2.0, 1] * 10}, changes=[*alone, *written]),
+        make_run(tmp_path / "three-literal", {"qat": HIGH}, changes=[*phases[:2], literal]),
+        make_run(tmp_path / "alone-literal", {"qat": LOW}, changes=[*alone[:2], *ours, literal]),
     ]
     found = results(*runs)
     assert compared(found["phase-3-scaled"]) == [("alone", "three")]
-    assert compared(found["phase-3"]) == [("alone-literal", "three-literal")]
+    assert compared(found["phase-3"]) == [("alone-written", "three-written")]
+    assert compared(found["phase-3-eq5"]) == [("alone-literal", "three-literal")]
     assert found["phase-3-scaled"].verdict == Verdict.failed  # 50% is far above 10%
+    assert found["phase-3-eq5"].verdict == Verdict.failed
     assert found["phase-3"].verdict == Verdict.held  # 1.5%
     # A run without phase 1 is no student of the method.
     assert "alone" not in str(compared(found["above-400"]) + compared(found["half-percent"]))
@@ -363,6 +369,18 @@ def test_a_side_without_skill_is_not_judged(tmp_path: Path) -> None:
         Verdict.unmatched,
         "a return of 2.5 shows no skill (at random: 1.4)",
     )
+
+
+def test_levels_are_judged_by_students_of_enough_samples(tmp_path: Path) -> None:
+    games, plain = {"teacher": LOW, "distilled": HIGH, "qat": HIGH}, "student.sharpness=1"
+    enough, short = (
+        make_run(tmp_path / str(epochs), games, changes=[f"distill.epochs={epochs}", plain])
+        for epochs in (40, 20)  # 4 and 2 million
+    )
+    found = results(enough, short)
+    for key in ("teacher", "half-percent"):
+        assert [first for first, _ in compared(found[key])] == ["40"]
+    assert [first for first, _ in compared(found["small-8-bit"])] == ["40", "20"]
 
 
 def test_phase_3_alone_has_to_be_trained_as_phase_1_is(tmp_path: Path) -> None:
