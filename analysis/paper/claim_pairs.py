@@ -29,7 +29,8 @@ class Side:
     """One side of a comparison: a policy (distilled or qat) whose settings have these values.
 
     A tuple allows several values. Runs without phase 1, and runs at a temperature other than the
-    paper's for that kind of teacher, count only if `settings` says so. `also` are further keys for
+    paper's for that kind of teacher, count only if `settings` says so, and of fewer samples in
+    phase 1 than `least_samples` never. `also` are further keys for
     the command that makes such a run; `recipe` is a shipped recipe that makes it better than a
     change to another run's recipe.
     """
@@ -39,6 +40,7 @@ class Side:
     settings: Mapping[str, Any]
     also: Mapping[str, Any] | None = None
     recipe: str | None = None
+    least_samples: int = 0
 
     def holds(self, group: PolicyGroup) -> bool:
         """Return whether `group` is on this side."""
@@ -46,6 +48,8 @@ class Side:
             return False
         wanted: dict[str, Any] = dict(self.settings)
         if "distill.epochs" not in wanted and group.settings["distill.epochs"] == 0:
+            return False
+        if phase_samples(group.settings, "distill") < self.least_samples:
             return False
         if _TEMPERATURE not in wanted and not _at_the_papers(group):
             return False

@@ -60,7 +60,7 @@ class EnvironmentSpec:
         if observation_shape != own:
             said = f"sees observations of shape {observation_shape}, {self.env_id} gives {own}"
             times, rest = divmod(observation_shape[0], own[0])
-            if len(own) == len(observation_shape) == 1 and times > 1 and rest == 0:
+            if observation_shape[1:] == own[1:] and times > 1 and rest == 0:
                 said += f": {times} of them stacked (VecFrameStack)? Give --frame-stack {times}"
                 said += " (environment.frame_stack)"
             elif len(own) == 1 and observation_shape == (own[0] + 1,):

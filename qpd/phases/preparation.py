@@ -77,8 +77,24 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     _check_memory(recipe, spec.frame_stack, teacher.actions)
     architecture = recipe_architecture(recipe, spec)
     teacher.to(chosen)
-    notes = (*played.notes, *_large_file(recipe, spec), *_unused_settings(recipe))
+    notes = (
+        *played.notes,
+        *_no_smaller(architecture, teacher),
+        *_large_file(recipe, spec),
+        *_unused_settings(recipe),
+    )
     return Prepared(teacher, played.source, architecture, chosen, notes)
+
+
+def _no_smaller(architecture: StudentArchitecture, teacher: Teacher) -> tuple[str, ...]:
+    """Say that a student has no fewer parameters than what acts for the agent."""
+    own, actor = architecture.num_parameters, teacher.actor_parameters
+    if own < actor:
+        return ()
+    return (
+        f"the student has {own:,} parameters, the agent's actor {actor:,}: only its bits make it "
+        "smaller; a smaller student.size would, too",
+    )
 
 
 def _large_file(recipe: Recipe, spec: EnvironmentSpec) -> tuple[str, ...]:

@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from qpd.actions import Discrete
-from qpd.environments.registry import EnvironmentConfigError, environment_spec, make_vector_env
+from qpd.environments.registry import (
+    EnvironmentConfigError,
+    EnvironmentSpec,
+    environment_spec,
+    make_vector_env,
+)
 from tests.environments.environment_record import assert_same_record, play_recording
 
 BREAKOUT = "BreakoutNoFrameskip-v4"
@@ -209,3 +214,12 @@ def test_mujoco_says_nothing_of_its_models(capfd: pytest.CaptureFixture[str]) ->
     make_vector_env("HalfCheetah-v4", 2, workers=0).reset(0)
     out, err = capfd.readouterr()
     assert (out, err) == ("", "") and mujoco.get_mju_user_warning() == before
+
+
+@pytest.mark.parametrize(("own", "seen"), [((4,), (8,)), ((3, 64, 64), (6, 64, 64))])
+def test_stacked_observations_are_told_the_option(
+    own: tuple[int, ...], seen: tuple[int, ...]
+) -> None:
+    spec = EnvironmentSpec("Mine-v0", Discrete(2), own, "float32", is_atari=False, frame_stack=1)
+    assert "Give --frame-stack 2" in str(spec.misfit(seen, Discrete(2)))
+    assert "frame-stack" not in str(spec.misfit((*seen[:-1], seen[-1] + 1), Discrete(2)))

@@ -381,6 +381,13 @@ def test_a_memory_of_gibibytes_is_said_before_it_is_written() -> None:
     assert prepare(resolve_recipe("quickstart"), "cpu").notes == ()
 
 
+def test_a_student_as_large_as_its_agents_actor_is_said(teacher_zip: Path) -> None:
+    # 64 and 64 units for 4 inputs and 2 actions: 4,610 parameters, as many as SB3's own actor.
+    (note,) = prepare(recipe_of(teacher_zip, student={"size": "mlp-64-64"}), "cpu").notes
+    assert note.startswith("the student has 4,610 parameters, the agent's actor 4,610")
+    assert prepare(recipe_of(teacher_zip, student={"size": "mlp-64-63"}), "cpu").notes == ()
+
+
 def test_rewards_need_a_policy_and_a_critic_in_their_units(
     teacher_zip: Path, tmp_path: Path
 ) -> None:
