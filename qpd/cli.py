@@ -43,6 +43,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+# Commands that keep checkpoints, or the games that were played.
+_RESUMING = ("train", "run", "distill", "quantize", "finetune", "sweep")
+_GOES_ON = "rerun the same command; it goes on from its last checkpoint, if any"
 app.add_typer(teacher_app, name="teacher")
 for command in (
     *(train, run, distill, quantize, finetune, evaluate, show),
@@ -105,10 +108,8 @@ def main(arguments: list[str] | None = None) -> None:
             raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else 0)
     except (KeyboardInterrupt, typer.Abort):
-        print(
-            "interrupted: rerun the same command; it goes on from its last checkpoint, if any",
-            file=sys.stderr,
-        )
+        resumes = bool(words) and words[0].partition("-")[0] in _RESUMING  # sweep-cell, too
+        print("interrupted" + (f": {_GOES_ON}" if resumes else ""), file=sys.stderr)
         sys.exit(130)
     except SystemExit:
         raise

@@ -1,13 +1,15 @@
-"""Make an exported Stable-Baselines3 agent's observation space, and golden vectors in it."""
+"""Make an exported Stable-Baselines3 agent's spaces, and golden vectors in them."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from qpd.environments.action_spaces import actions_of, space_of
 from qpd.environments.errors import EnvironmentConfigError, one_line
 from qpd.environments.making import make_one
 from qpd.environments.observation import ShownObservations
@@ -41,6 +43,21 @@ def observation_space(source: ExportSource) -> Space:
     if is_image:
         return spaces.Box(0, 255, shape, np.uint8)
     return spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+
+def action_space(source: ExportSource) -> Space:
+    """Return the environment's own space of actions if it is known here, else one of the same.
+
+    Its dtype, which SB3 compares as well, is in no student's file.
+    """
+    actions = source.student.actions
+    with suppress(EnvironmentConfigError):
+        env = make_one(student_environment(source.about))
+        found = env.action_space
+        env.close()
+        if not actions_of(found, source.name).differs_from(actions):
+            return found
+    return space_of(actions)
 
 
 def golden_in_space(

@@ -14,13 +14,12 @@ import torch
 from gymnasium import spaces
 
 from qpd.actions import Discrete
-from qpd.environments.action_spaces import space_of
 from qpd.errors.codes import ErrorCode
 from qpd.export.action_texts import sb3_texts
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors
 from qpd.export.environment_code import environment_code
 from qpd.export.runtime_files import bundle_text, golden_npz, model_metadata
-from qpd.export.sb3_observations import golden_in_space, observation_space
+from qpd.export.sb3_observations import action_space, golden_in_space, observation_space
 from qpd.student_files.origin import imitates_policy, student_environment
 from qpd.student_files.quantized import pack_student
 from qpd.version import pip_install
@@ -70,7 +69,7 @@ def sb3_zip(source: ExportSource) -> bytes:
         # The default buffer of a million observations would be allocated at once.
         model = DQN(buffer_size=1, **common)
     model.observation_space = seen
-    model.action_space = space_of(source.student.actions)
+    model.action_space = action_space(source)
     model.n_envs = 1
     model._setup_model()
     if sb3_algorithm(source) == "DQN":
