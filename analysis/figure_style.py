@@ -79,6 +79,17 @@ def tilt_names(axes: Axes, degrees: float) -> None:
         label.set(horizontalalignment="right", rotation_mode="anchor")
 
 
+def say_below(figure: Figure, text: str) -> None:
+    """Write what marks, bars and bands mean under a figure's panels, over its legend if it has one.
+
+    The layout leaves no room for a label beside a legend outside of the panels.
+    """
+    if figure.legends:
+        figure.legends[0].set_title(text, {"size": 6})
+    else:
+        figure.supxlabel(text, fontsize=6)
+
+
 @contextmanager
 def paper_style() -> Iterator[None]:
     """Draw everything in this block for a paper, on a canvas that needs no screen."""

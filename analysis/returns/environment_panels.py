@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from qpd.analysis.figure_style import PAGE_WIDTH, new_figure
+from qpd.analysis.figure_style import PAGE_WIDTH, new_figure, say_below
 from qpd.analysis.returns.plot_series import SeriesStyle, series_styles
 
 if TYPE_CHECKING:
@@ -61,4 +61,5 @@ def panel_figure(
     figure.legend(
         [handles[label] for label in ordered], ordered, loc="outside lower center", ncols=columns
     )
+    say_below(figure, "bars: 95% intervals")
     return figure

@@ -16,6 +16,7 @@ from qpd.analysis.figure_style import (
     PAGE_WIDTH,
     error_lengths,
     new_figure,
+    say_below,
     series_look,
 )
 from qpd.analysis.runs.run_frame import evaluation_interval
@@ -160,6 +161,11 @@ def draw_curves(curves: QatCurves) -> Figure:
     losses.set(xlabel="samples (millions)", ylabel="loss (Eq. 2)")
     returns.set(xlabel="samples (millions)", ylabel="return")
     figure.legend(ncols=2, loc="outside lower center")
+    say_below(
+        figure,
+        "losses: phase 1 dashed, phase 3 solid; returns: validations filled, games afterwards "
+        "hollow; bars: 95% intervals",
+    )
     return figure
 
 

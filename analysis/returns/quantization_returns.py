@@ -15,6 +15,7 @@ from qpd.analysis.figure_style import (
     PAGE_WIDTH,
     error_lengths,
     new_figure,
+    say_below,
     series_look,
 )
 from qpd.analysis.returns.return_rows import ShownTable
@@ -233,6 +234,7 @@ def draw_returns(returns: QuantizationReturns) -> Figure:
     order = sorted(entries, key=lambda label: label in _REFERENCES.values())
     handles = [entries[label] for label in order]
     figure.legend(handles, order, ncols=across, loc="outside lower center")
+    say_below(figure, "bars and bands: 95% intervals")
     return figure
 
 

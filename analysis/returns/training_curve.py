@@ -18,6 +18,7 @@ from qpd.analysis.figure_style import (
     new_figure,
     paper_style,
     save_tables,
+    say_below,
 )
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
@@ -139,6 +140,7 @@ def draw_training(curve: TrainingCurve, final: tuple[float, float, float] | None
                     linestyle="none", label="afterwards, 95% interval")  # fmt: skip
     ax.set(xlabel="agent steps (millions)", ylabel="return")
     ax.legend(loc="upper left")
+    say_below(figure, "band: 10th to 90th percentile of games")
     return figure
 
 
@@ -147,5 +149,8 @@ def write_training_curve(
 ) -> None:
     """Write training.png, the figure of `draw_training`, and training.csv, its spans."""
     with paper_style():
-        draw_training(curve, final).savefig(folder / "training.png", metadata={"Software": None})
+        figure = draw_training(curve, final)
+        figure.savefig(
+            folder / "training.png", metadata={"Software": None}, bbox_inches="tight", pad_inches=0.05
+        )
     save_tables({"training": curve.binned()}, folder)

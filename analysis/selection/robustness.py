@@ -21,6 +21,7 @@ from qpd.analysis.figure_style import (
     as_label,
     error_lengths,
     new_figure,
+    say_below,
     series_look,
 )
 from qpd.analysis.returns.mean_bootstrap import (
@@ -330,4 +331,5 @@ def robustness_figure(table: pd.DataFrame) -> Figure:
         axes.set_ylim(least - 0.05 * abs(least), most + share * (most - least))
         axes.legend(fontsize=6, loc="upper right")
     panels[0].set_ylabel("return")
+    say_below(figure, "bars: 95% intervals")
     return figure

@@ -15,6 +15,7 @@ from qpd.analysis.figure_style import (
     PAGE_WIDTH,
     error_lengths,
     new_figure,
+    say_below,
     series_look,
 )
 from qpd.analysis.selection.measured_cells import Games, MeasuredCells, ratio_of
@@ -80,4 +81,5 @@ def scopes_figure(routes: Sequence[MeasuredCells]) -> Figure:
         axes.set_ylim(bottom=0.0)
     panels[0].set_ylabel("return / the float's")
     panels[-1].legend()
+    say_below(figure, "bars: 95% intervals over trainings")
     return figure

@@ -163,7 +163,7 @@ def bits_figure(table: pd.DataFrame) -> Figure:
         axis.tick_params(axis="y", labelsize=5)
     for axis in axes[len(agents) :]:
         axis.set_visible(False)
-    figure.supxlabel("bits of weights (16: fp16)", fontsize=7)
+    figure.supxlabel("bits of weights (16: fp16); bands: 95% intervals", fontsize=7)
     figure.supylabel("return; grey: fp32, dotted: random", fontsize=7)
     if len(named) > 1:
         figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=3, fontsize=6)

@@ -136,7 +136,7 @@ def test_markdown_has_every_claim_with_as_many_cells_as_its_header(
     for part in parts:
         lines = [line for line in part.splitlines() if line.startswith("|")]
         assert len({line.count("|") for line in lines}) == 1
-    assert parts[0].count("not measured") == 14
+    assert parts[0].count("not measured") == 15
     assert text.count("`qpd ") >= 14 and "\n- ratio: of mean returns" in text
 
 
@@ -187,7 +187,7 @@ def test_what_is_drawn(tmp_path: Path) -> None:
         "the paper's fp32 students", "the paper's best 8-bit students: above 400",
     ]  # fmt: skip
     (axes,) = figures["paper_claims"].axes
-    assert len(axes.get_yticklabels()) == 14
+    assert len(axes.get_yticklabels()) == 15
     first = axes.containers[1][0]  # after the bar of the paper's number
     assert float(first.get_xdata()[0]) == 75 / 60
 
