@@ -151,6 +151,9 @@ def write_training_curve(
     with paper_style():
         figure = draw_training(curve, final)
         figure.savefig(
-            folder / "training.png", metadata={"Software": None}, bbox_inches="tight", pad_inches=0.05
+            folder / "training.png",
+            metadata={"Software": None},
+            bbox_inches="tight",
+            pad_inches=0.05,
         )
     save_tables({"training": curve.binned()}, folder)

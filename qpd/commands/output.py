@@ -46,7 +46,7 @@ WrapperOption = Annotated[
 ]
 FrameStack = Annotated[
     int | None,
-    typer.Option("--frame-stack", min=1, max=64, help="vectors seen at once (VecFrameStack)"),
+    typer.Option("--frame-stack", min=1, max=64, help="observations seen at once (VecFrameStack)"),
 ]
 Quiet = Annotated[
     bool,

@@ -100,7 +100,7 @@ class EnvironmentSettings(RecipeSection):
         None,
         ge=1,
         le=64,
-        description="vectors that the policy sees at once (VecFrameStack); null = as the agent's "
+        description="observations seen at once (VecFrameStack); null = as the agent's "
         "files say, else 1; Atari's own four are not counted",
     )
 
