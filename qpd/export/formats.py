@@ -53,7 +53,6 @@ def write_export(
         load_export_source,
         write_bundle,
     )
-    from qpd.export.systemverilog.code import constants_of, multipliers_of
 
     if format_ not in EXPORTERS:
         raise ExportError(
@@ -70,10 +69,9 @@ def write_export(
             )
         exporter, target = LAYOUTS[format_, layout], f"{format_}-{layout}"
     options: dict[str, Any] = {}
-    if multipliers is not None:
-        options["multipliers"] = multipliers_of(multipliers)
-    if constants is not None:
-        options["constants"] = constants_of(constants)
+    for name, text in (("multipliers", multipliers), ("constants", constants)):
+        if text is not None:
+            options[name] = resolve_name(f"qpd.export.systemverilog.code:{name}_of")(text)
     if options and format_ != "systemverilog":
         raise ExportError(
             f"--{next(iter(options))}: --format {format_} has none; it is for --format "
