@@ -85,7 +85,8 @@ def say_below(figure: Figure, text: str) -> None:
     The layout leaves no room for a label beside a legend outside of the panels.
     """
     if figure.legends:
-        figure.legends[0].set_title(text, {"size": 6})
+        figure.legends[0].set_title(text)
+        figure.legends[0].get_title().set_fontsize(6)
     else:
         figure.supxlabel(text, fontsize=6)
 
