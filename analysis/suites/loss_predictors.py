@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from qpd.analysis.figure_style import PAGE_WIDTH, new_figure, series_look
+from qpd.analysis.figure_style import PAGE_WIDTH, new_figure, say_below, series_look
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.teachers.archive.algorithm import OFF_POLICY_ALGORITHMS
 
@@ -26,6 +26,7 @@ CANDIDATES = {
 }
 REPLAY, NO_REPLAY = "replay", "on-policy and search"  # kinds of agents
 _LEAST_AGENTS, _RESAMPLES = 5, 2000
+_DRAWN = -20, 120  # percent
 
 
 def loss_predictors(frame: pd.DataFrame) -> pd.DataFrame:
@@ -94,10 +95,13 @@ def predictors_figure(frame: pd.DataFrame) -> Figure:
     for axis, (column, label) in zip(axes, CANDIDATES.items(), strict=True):
         for place, (algo, mine) in enumerate(frame.groupby("algo")):
             look = series_look(place)
-            axis.scatter(mine[column], mine["lost_percent"].clip(-20, 120), s=7, label=algo,
+            axis.scatter(mine[column], mine["lost_percent"].clip(*_DRAWN), s=7, label=algo,
                          color=look["color"], marker=look["marker"], linewidths=0)  # fmt: skip
         axis.set_xlabel(label)
     axes[0].set_ylabel("lost, % of R$_{fp32}$ - R$_{random}$")
+    if beyond := int((~frame["lost_percent"].dropna().between(*_DRAWN)).sum()):
+        least, most = _DRAWN
+        say_below(figure, f"{beyond} beyond {least} to {most}% are drawn at its ends")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
     return figure
