@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from qpd.files.abandoned import hold, put_back_abandoned, remove_abandoned
+from qpd.files.atomic import sync_folder
 
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}\.(?P<kind>new|old)")
 
@@ -35,19 +36,32 @@ def whole_folder(place: Path) -> Iterator[Path]:
         former = fresh.with_suffix(".old")
         try:
             yield fresh
-            # A rename cannot replace a folder that holds files: the former one steps aside first.
-            if place.exists():
-                _hold(place, held)
-                place.rename(former)
+            _sync(fresh)  # else a power cut may leave the name without the bytes
             try:
+                # A rename cannot replace a folder that holds files: the former one steps aside.
+                if place.exists():
+                    _hold(place, held)
+                    place.rename(former)
                 fresh.rename(place)
-            except OSError:
-                if former.exists():
+            except BaseException:  # Ctrl-C as well
+                if former.exists() and not place.exists():
                     former.rename(place)
                 raise
+            sync_folder(place.parent)
         finally:
             for leftover in (fresh, former):
                 shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _sync(folder: Path) -> None:
+    """Have every file and folder below on the disk."""
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            sync_folder(path)
+        elif not path.is_symlink():
+            with path.open("r+b") as file:  # Windows syncs no file that is open for reading
+                os.fsync(file.fileno())
+    sync_folder(folder)
 
 
 def is_current_folder(folder: Path) -> bool:

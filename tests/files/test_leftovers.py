@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -98,3 +99,22 @@ def test_what_a_user_named_alike_stays(tmp_path: Path) -> None:
     with whole_folder(tmp_path / "one"):
         pass
     assert names(tmp_path) == [".one.12345678.bak", ".one.old", "one", "one.12345678.new"]
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_ctrl_c_between_the_renames_leaves_the_former_folder(
+    at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with whole_folder(tmp_path / "one") as fresh:
+        (fresh / "a").write_text("former")
+    rename, calls = Path.rename, itertools.count(1)
+
+    def interrupted(path: Path, target: Path) -> Path:
+        if next(calls) == at:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt), whole_folder(tmp_path / "one") as fresh:
+        (fresh / "a").write_text("new")
+    assert names(tmp_path) == ["one"] and (tmp_path / "one" / "a").read_text() == "former"
