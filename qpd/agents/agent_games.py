@@ -58,19 +58,20 @@ class AgentGames:
         rule: ActingRule | None = None,
     ) -> Played:
         """Play the games that are not `known` yet; `keep` hears of all known ones at each block."""
-        while (done := len(known.returns)) < self.episodes:
-            block = self._block(policy, rule or self.rule, done, progress, label)
-            games = Played(tuple(block.returns.tolist()), tuple(block.lengths.tolist()))
-            known = known.and_then(games)
-            keep(known)
+        while len(known.returns) < self.episodes:
+            known = self._with_a_block(policy, known, keep, progress, label, rule or self.rule)
         return known
 
     def play_randomly(
         self, known: Played, keep: Callable[[Played], None], progress: Progress
     ) -> Played:
         """Play with actions drawn at random, from the same starts."""
-        policy, rule = random_policy(self._actions), ActingRule("sample")
-        return self.play(policy, known, keep, progress, "random actions", rule)
+        label, rule = "random actions", ActingRule("sample")
+        while (done := len(known.returns)) < self.episodes:
+            # Drawn block by block: what is resumed must not repeat the first one's draws.
+            policy = random_policy(self._actions, done // GAMES_AT_ONCE)
+            known = self._with_a_block(policy, known, keep, progress, label, rule)
+        return known
 
     def visited_states(self, policy: Policy, progress: Progress) -> np.ndarray:
         """Return states of other games than those that count, `[n, ...]`: at most 4,096."""
@@ -94,6 +95,21 @@ class AgentGames:
         """Release the environments."""
         if self._env is not None:
             self._env.close()
+
+    def _with_a_block(
+        self,
+        policy: Policy,
+        known: Played,
+        keep: Callable[[Played], None],
+        progress: Progress,
+        label: str,
+        rule: ActingRule,
+    ) -> Played:
+        block = self._block(policy, rule, len(known.returns), progress, label)
+        games = Played(tuple(block.returns.tolist()), tuple(block.lengths.tolist()))
+        known = known.and_then(games)
+        keep(known)
+        return known
 
     def _block(
         self, policy: Policy, rule: ActingRule, done: int, progress: Progress, label: str

@@ -63,7 +63,7 @@ def network_policy(
     return FunctionPolicy(outputs, actions)
 
 
-def random_policy(actions: ActionSpace) -> Policy:
+def random_policy(actions: ActionSpace, seed: int = 0) -> Policy:
     """Make a policy that, sampled, takes every action equally often."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     return FunctionPolicy(lambda seen: actions.random_outputs(len(seen), rng), actions)

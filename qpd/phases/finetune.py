@@ -24,6 +24,8 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
     """Run phase 3: train through the quantizers; writes quantized.safetensors."""
     if already_done(student.run, "finetune", progress):
         return
+    if student.run.phase("evaluate").state == "done":  # of what phase 2 made
+        student.run.set_phase("evaluate", "pending")
     recipe, device, teacher = student.recipe, student.prepared.device, student.prepared.teacher
     simulation = QuantizedStudent(distilled_student(student.run), quantization_config(recipe))
     simulation = simulation.to(device)
@@ -33,6 +35,8 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
     if not play.restore("finetune", [(student, state)]):
         simulation.load_state_dict(load_calibrated(student.run, play))
         state.add_time("collect", play.fill(progress))
+        if student.run.manifest.is_agent:  # which had no phase 1 to choose it
+            student.choose_temperature(play.memory)
         # The head's logits are those of the acting policy, larger than phase 1's by this factor.
         # PPO's steps must stay small in terms of that policy: there the head learns as the rest.
         fold = student.fold(student.temperature)

@@ -14,6 +14,7 @@ import pytest
 import torch
 from stable_baselines3 import DQN, PPO
 
+import qpd
 from qpd.agents import agent_games, suite
 from qpd.agents.cells import action_changes, quantize_agent
 from qpd.agents.errors import AgentQuantizationError
@@ -28,6 +29,7 @@ from qpd.agents.quantized_agent import (
 from qpd.agents.results import AgentResult, Played, read_cell
 from qpd.agents.suite import Suite, run_suite
 from qpd.analysis.runs.run_table import run_summary, summary_caption
+from qpd.environments.source import EnvironmentSource
 from qpd.quantization.weight_quantizer import WeightQuantizer
 from qpd.runs.played_environment import EnvironmentWish
 from qpd.runs.run_directory import RunDirectory
@@ -157,6 +159,34 @@ def test_games_start_alike_whoever_plays(dqn: Teacher) -> None:
         games.close()
         starts.append(sorted(seen))
     assert len(set(starts[0]) & set(starts[1])) >= 10
+
+
+def test_random_games_go_on_as_if_they_had_not_stopped(tmp_path: Path) -> None:
+    agent = tmp_path / "ppo-Pendulum-v1.zip"
+    PPO("MlpPolicy", "Pendulum-v1", n_steps=8, batch_size=8, device="cpu").save(agent)
+    teacher, kept = load_teacher(agent), list[Played]()
+    games = agent_games.AgentGames(teacher, EnvironmentSource("Pendulum-v1"), 10, 0)
+    whole = games.play_randomly(Played(), kept.append, Follower())
+    assert [len(each.returns) for each in kept] == [4, 8, 10]  # blocks of four
+    assert games.play_randomly(kept[0], lambda _: None, Follower()) == whole
+    assert len(set(whole.returns)) == 10  # no block repeats another's draws
+    games.close()
+
+
+def test_an_agents_run_is_finetuned_and_evaluated(dqn_zip: Path, tmp_path: Path) -> None:
+    asked = Suite((str(dqn_zip),), precisions_of([8], 8), 4)
+    (found,) = played(asked, tmp_path / "s")
+    folder = tmp_path / "s" / found.name / "W8A8-dorefa_scaled-column"
+    short = {"finetune.epochs": 1, "finetune.samples_per_epoch": 512}
+    run = qpd.finetune(folder, overrides=short)
+    # Of Q-values that is chosen by their entropy, not the constant of earlier versions.
+    assert run.phase("distill").metrics["temperature"] != 0.01
+    assert run.phase("evaluate").state == "pending"
+    integers = run.quantized_file.read_bytes()
+    done = qpd.run(run.path / "recipe.yaml", output=run)
+    assert set(done.manifest.evaluations) == {"teacher", "distilled", "ptq", "qat"}
+    played(asked, tmp_path / "s")
+    assert done.quantized_file.read_bytes() == integers
 
 
 def test_w8a8_is_a_run_directory_of_integers(whole: tuple[Suite, Path], dqn: Teacher) -> None:
