@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepR
 from qpd.environments.games import find_not_finite, game_failure
 from qpd.environments.observation import ShownObservations
 from qpd.environments.source import Maker
+from qpd.environments.wrappers import repeatable
 from qpd.errors.termination import Terminated
 
 Makers = Sequence[Maker]
@@ -95,4 +96,5 @@ class CheckedVecEnv(DummyVecEnv):
 
 
 def _checked(maker: Maker, name: str) -> Maker:
-    return lambda: CheckedGames(maker(), name)
+    # A resumed training begins with environments that have played nothing.
+    return lambda: CheckedGames(repeatable(maker()), name)

@@ -82,6 +82,8 @@ def save_checkpoint(
             "episodes": [[game["r"], game["l"], game["t"]] for game in _last_games(model)],
             "successes": [bool(each) for each in model.ep_success_buffer or ()],
             "replay": _save_replay(fresh / "replay", model, max_replay_bytes),
+            # Later than the agent says, where an earlier resumption had to fill the buffer again.
+            "learns_from": getattr(model, "learning_starts", None),
             "marks": dict(marks),
         }
         write_json(fresh / "state.json", state)

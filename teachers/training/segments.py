@@ -27,7 +27,7 @@ from stable_baselines3.common.utils import set_random_seed
 from qpd.environments.making import is_playable_atari
 from qpd.numerics.gradient_exponents import GradientExponents
 from qpd.recipe.train_schema import TrainSettings
-from qpd.teachers.training.checkpoint import restore_checkpoint, save_checkpoint
+from qpd.teachers.training.checkpoint import read_state, restore_checkpoint, save_checkpoint
 from qpd.teachers.training.controller import AgentController
 from qpd.teachers.training.gradient_counts import GradientCounts
 from qpd.teachers.training.optimizers import only_skipped
@@ -115,10 +115,11 @@ class SegmentCallback(BaseCallback):
         learning_starts: int = getattr(self.model, "learning_starts", 0)
         if self._checkpoint is not None:
             has_replay = restore_checkpoint(self._checkpoint, self.model, self._quantizers)
+            begins = read_state(self._checkpoint).get("learns_from") or learning_starts
             if not has_replay:
                 play_before_learning(self.model, learning_starts + self.model.num_timesteps)
-            elif starts_trained and is_off_policy:
-                play_before_learning(self.model, learning_starts)
+            elif is_off_policy and (starts_trained or begins != learning_starts):
+                play_before_learning(self.model, begins)
             self._listener.resumed(self.model.num_timesteps, has_replay)
             if isinstance(self.model, ARS):  # it draws before its episodes begin
                 self._seed_all()

@@ -18,6 +18,7 @@ from qpd.files.tensors import crc32_of
 from qpd.recipe.train_schema import load_train_recipe
 from qpd.runs.run_folder import sealed, unsealed
 from qpd.runs.training_run import TrainingRun
+from qpd.teachers.training import checkpoint, segments
 from qpd.teachers.training.manager import TrainingManager
 from tests.command_line import call
 from tests.phases.small_trainings import (
@@ -92,6 +93,38 @@ def test_a_replay_buffer_that_is_too_large_is_played_anew(
     run = qpd.train("dqn", "CartPole-v1", progress=True, **settings)
     assert run.phase.refilled_at == run.phase.resumed_at != ()
     assert "its replay buffer was not kept" in capsys.readouterr().err
+
+
+def test_a_buffer_that_was_filled_again_is_not_learned_from_too_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the next checkpoint can keep it, as it is small yet, and the training stops again."""
+    overrides = training_overrides(TRAININGS["dqn"][2], timesteps=500) | {"learning_starts": 150}
+    settings: dict[str, Any] = {"overrides": overrides, **SMALL}
+
+    def of_150_rows(
+        folder: Path, model: Any, limit: int, *others: Any, save: Any = segments.save_checkpoint
+    ) -> None:
+        rows = sum(each.nbytes for each in checkpoint._arrays(model.replay_buffer).values())
+        save(folder, model, 150 * rows // model.replay_buffer.buffer_size, *others)
+
+    monkeypatch.setattr(segments, "save_checkpoint", of_150_rows)
+    runs = []
+    for name, stops in (("once", [250]), ("twice", [250, 320])):
+        for stop in stops:
+            with pytest.raises(KeyboardInterrupt):
+                qpd.train(
+                    "dqn",
+                    "CartPole-v1",
+                    output=tmp_path / name,
+                    progress=Interrupts(stop),
+                    **settings,
+                )
+        runs.append(qpd.train("dqn", "CartPole-v1", output=tmp_path / name, **settings))
+    once, twice = runs
+    assert (once.phase.refilled_at, twice.phase.refilled_at) == ((200,), (200,))
+    assert twice.phase.resumed_at == (200, 300)
+    assert_same_training(once, twice)
 
 
 @pytest.mark.parametrize(

@@ -129,3 +129,21 @@ def test_episodes_that_a_wrapper_cuts_are_recorded(tmp_path: Path) -> None:
     assert len(rows) >= 8 and {row.split(",")[1] for row in rows} == {"7"}
     # The agent is played with the user's wrapper alone.
     assert "Monitor" not in (done.path / "Pendulum-v1" / "config.yml").read_text()
+
+
+def test_a_used_bipedal_walker_plays_as_a_fresh_one() -> None:
+    """A resumed training begins with fresh ones, one that was not interrupted has used ones."""
+    pytest.importorskip("Box2D")
+
+    def made() -> CheckedVecEnv:
+        return CheckedVecEnv([partial(gymnasium.make, "BipedalWalker-v3")], "BipedalWalker-v3")
+
+    def rewards(env: CheckedVecEnv, seed: int) -> list[float]:
+        actions = np.random.default_rng(seed).uniform(-1, 1, (60, 1, 4)).astype(np.float32)
+        env.seed(seed)
+        env.reset()
+        return [float(env.step(action)[1][0]) for action in actions]
+
+    used = made()
+    for seed in range(6):
+        assert rewards(used, seed) == rewards(made(), seed)
