@@ -26,7 +26,7 @@ def choose_device(name: str) -> torch.device:
             f"device {name}: must be auto, cpu, cuda or cuda:N", ErrorCode.COMMAND_LINE
         )
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise DeviceError(f"device {name}: this machine has no usable CUDA device; use cpu or auto")
     device = torch.device(name)
@@ -35,4 +35,7 @@ def choose_device(name: str) -> torch.device:
             f"device {name}: this machine has {torch.cuda.device_count()} CUDA devices, counted "
             "from 0; use one of them, cpu or auto"
         )
+    if device.type == "cuda":
+        # cuDNN's convolutions have 10 bits of mantissa otherwise, where float32 is asked for.
+        torch.backends.cudnn.allow_tf32 = False
     return device

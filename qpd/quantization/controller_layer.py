@@ -87,7 +87,7 @@ class LearnedScale:
         found = magnitudes.max() if is_most else magnitudes.kthvalue(rank).values
         found = found.clamp(min=LEAST_SCALE)
         with unrounded():  # few bits of floating point would lose a tenth of a small difference
-            self.value.lerp_(found.to(self.value.dtype), MOMENTUM if self.calls else 1.0)
+            self.value.lerp_(found.to(self.value), MOMENTUM if self.calls else 1.0)
         self.calls += 1
         return found
 

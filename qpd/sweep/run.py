@@ -149,7 +149,7 @@ class Sweep:
             pool.stop()
             raise
         if all(status.state == "done" for status in self.cells.values()):
-            drop_memories(self.output)
+            drop_memories(self.output, self.output / _RECIPES)
 
     def _write_recipes(self) -> None:
         # Temporary files of processes that were killed while they wrote; nobody else is at work

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from qpd.files.atomic import write_text
+from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import QuantizeSettings, Recipe
 from qpd.recipe.training_phases import FinetuneSettings
 from qpd.runs.run_directory import RunDirectory
@@ -63,12 +64,21 @@ class Batch:
         shutil.rmtree(self.stream, ignore_errors=True)
 
 
-def drop_memories(output: Path) -> None:
+def drop_memories(output: Path, recipes: Path) -> None:
     """Remove memory and checkpoint of every batch in `output` that has been distilled.
 
-    One that has not belongs to another grid, which was interrupted.
+    One that has not belongs to another grid, which was interrupted; so does one that a cell of
+    `recipes`, those of all grids that were given here, has yet to take its student from.
     """
+    waiting = [
+        load_recipe(str(path))
+        for path in recipes.glob("*.yaml")
+        if _distill_state(output / path.stem) == "pending"
+    ]
+    needed = {_stream_key(recipe, per_seed) for recipe in waiting for per_seed in (True, False)}
     for stream in (output / SHARED_FOLDER).glob(f"*/{_STREAM}"):
+        if stream.parent.name.rpartition("-")[0] in needed:
+            continue
         labels = [path.stem for path in (stream.parent / "recipes").glob("*.yaml")]
         if all(_distill_state(stream.parent / label) == "done" for label in labels):
             shutil.rmtree(stream, ignore_errors=True)

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,8 +29,9 @@ from qpd.sweep.display import SweepDisplay
 from qpd.sweep.grid import load_grid
 from qpd.sweep.ray_pool import Pool, SweepError, open_pool
 from qpd.sweep.run import Sweep
-from qpd.sweep.sharing import plan_batches
+from qpd.sweep.sharing import drop_memories, plan_batches
 from qpd.version import pip_install
+from tests.analysis.made_up_runs import make_run
 
 # Not importorskip: what listens where is settled when Ray is imported, which open_pool does.
 pytestmark = pytest.mark.skipif(
@@ -318,3 +320,26 @@ def test_a_cell_that_cannot_end_is_refused_before_phase_1_is_shared(
                     "collection.student_fraction: 0.001}")  # fmt: skip
     code, _, err = call(capsys, str(grid), "-o", str(output))
     assert code == 2 and "collection.student_fraction" in err and not output.exists()
+
+
+def test_a_memory_stays_while_another_grids_cell_has_to_take_its_student(
+    folder: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "edited"
+    _, cells = make_sweep(folder, "share_stream: true\naxes: {seed: [0, 1]}", output)
+    (batch,) = plan_batches(cells, output, share=True)
+    batch.write_recipes()
+    batch.stream.mkdir()
+    recipes = output / ".recipes"
+    recipes.mkdir()
+    for cell in cells:  # as a grid that was interrupted before they were copied left them
+        (recipes / f"{cell.name}.yaml").write_text(cell.recipe.to_yaml())
+    done = make_run(tmp_path / "done")
+    for label in batch.members:
+        shutil.copytree(done, batch.folder / label)
+    drop_memories(output, recipes)
+    assert batch.stream.is_dir()
+    for cell in cells:
+        shutil.copytree(done, output / cell.name)
+    drop_memories(output, recipes)
+    assert not batch.stream.exists()
