@@ -59,7 +59,8 @@ def _sync(folder: Path) -> None:
         if path.is_dir():
             sync_folder(path)
         elif not path.is_symlink():
-            with path.open("r+b") as file:  # Windows syncs no file that is open for reading
+            # Windows syncs no file that is open for reading; elsewhere a copy may be read-only.
+            with path.open("r+b" if os.name == "nt" else "rb") as file:
                 os.fsync(file.fileno())
     sync_folder(folder)
 
