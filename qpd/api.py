@@ -17,7 +17,7 @@ A run that was interrupted, or killed, resumes when the same function is called 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -269,8 +269,9 @@ def quantize_agents(
     Returns:
         A row for each agent and precision; where one fails, it says why.
     """
-    if isinstance(agents, str | os.PathLike):
+    if isinstance(agents, str | os.PathLike) or not isinstance(agents, Iterable):
         agents = [agents]
+    agents = tuple(agents)
     for agent in agents:
         refuse_object(agent)
     asked = precisions_of(
@@ -343,7 +344,7 @@ def evaluate(
         env_kwargs: What the environment is made with, beside what the agent's files say.
         wrappers: `module.Class`, or `{module.Class: {argument: value}}`, the innermost first, in
             place of those of the agent's files.
-        frame_stack: Vectors that the agent sees at once, if its files don't say it.
+        frame_stack: Observations that the agent sees at once, if its files don't say it.
         vecnormalize: VecNormalize's statistics, if they do not lie beside the agent.
         max_frames: Steps, of Atari frames, after which a game is cut off.
         seed: Of the games; default: the run's, or 0.

@@ -136,6 +136,8 @@ def test_a_model_in_memory_is_no_file(recipe: Recipe) -> None:
         lambda: qpd.run(recipe, teacher=model),
         lambda: qpd.evaluate(model),
         lambda: qpd.quantize_agents([model]),
+        lambda: qpd.quantize_agents(model),
+        lambda: qpd.quantize_agents(iter([model])),
         lambda: qpd.load_teacher(model),
     ]
     for asked in calls:

@@ -42,6 +42,12 @@ class Side:
     recipe: str | None = None
     least_samples: int = 0
 
+    @property
+    def wanted(self) -> str:
+        """What is needed where no run is on this side."""
+        least = f" of {self.least_samples:,} samples or more" if self.least_samples else ""
+        return f"needs {self.name}{least}: {self.command(None)}"
+
     def holds(self, group: PolicyGroup) -> bool:
         """Return whether `group` is on this side."""
         if group.policy != self.policy:
@@ -171,7 +177,7 @@ def beside_teacher(groups: Sequence[PolicyGroup], side: Side, as_imitated: bool)
     if pairs:
         return Found(tuple(pairs))
     if not students:
-        return Found((), f"needs {side.name}: {side.command(None)}")
+        return Found((), side.wanted)
     # No pair: name the nearest thing that is missing, the student's own games first.
     unplayed = [student for student in students if not student.num_runs]
     if len(unplayed) == len(students):
@@ -192,7 +198,7 @@ def against_return(groups: Sequence[PolicyGroup], side: Side, value: float) -> F
         return Found(tuple(Pair(student, value) for student in played))
     if students:
         return Found((), f"{students[0].folders}: {_evaluation(students[0])}")
-    return Found((), f"needs {side.name}: {side.command(None)}")
+    return Found((), side.wanted)
 
 
 def _at_the_papers(group: PolicyGroup) -> bool:

@@ -33,8 +33,8 @@ _EIGHT_BITS = {"quantize.weight_bits": 8, "quantize.activation_bits": 8}
 _LAMBDAS = ("distill.actor_weight", "finetune.actor_weight")
 # "Above 400 from S or M up": of S the paper may not say it.
 _SMALL_SIZES, LARGE_SIZES = ("XXS", "XS"), ("M", "L", "XL", "XXL")
-FLOAT_STUDENTS = Side("fp32 students", "distilled", {}, least_samples=LEAST_SAMPLES)
-EIGHT_BIT_STUDENTS = Side("8-bit students", "qat", _EIGHT_BITS, least_samples=LEAST_SAMPLES)
+FLOAT_STUDENTS = Side("fp32 students", "distilled", {})
+EIGHT_BIT_STUDENTS = Side("8-bit students", "qat", _EIGHT_BITS)
 # Phase 3 alone trains as phase 1 does and for both, so these keys may differ.
 _PHASE_LENGTHS = (
     "distill.",
@@ -138,7 +138,8 @@ def floats_beat_teacher(as_imitated: bool) -> Claim:
     """Compare every fp32 student with its teacher, playing as imitated or as SB3 plays it."""
     played = "played as it is imitated" if as_imitated else "played as SB3 plays it"
     # Of the paper's sizes: ours of a few thousand parameters are none of its claims.
-    side = replace(FLOAT_STUDENTS, settings={"student.size": tuple(SIZE_GRID)})
+    settings = {"student.size": tuple(SIZE_GRID)}
+    side = replace(FLOAT_STUDENTS, settings=settings, least_samples=LEAST_SAMPLES)
     return Claim(
         "teacher" if as_imitated else "teacher-plain",
         f"every fp32 student beats its teacher, {played}",
@@ -152,7 +153,7 @@ def floats_beat_teacher(as_imitated: bool) -> Claim:
 def large_students_reach_400() -> Claim:
     """Compare 8-bit students of A2C and PPO from M up with 400: the paper's "from S or M up"."""
     settings = {"student.size": LARGE_SIZES, **_EIGHT_BITS}
-    side = replace(EIGHT_BIT_STUDENTS, name="8-bit M or larger", settings=settings)
+    side = Side("8-bit M or larger", "qat", settings, least_samples=LEAST_SAMPLES)
 
     def find(groups: Sequence[PolicyGroup]) -> Found:
         return against_return([g for g in groups if _has_critic(g)], side, LARGE_BOUND)
@@ -213,7 +214,7 @@ def small_integers_beat_floats() -> Claim:
 def half_a_percent_without_loss() -> Claim:
     """Compare 8-bit XXS students, 0.5% of the teacher's bytes, with the teacher they imitate."""
     settings = {"student.size": "XXS", **_EIGHT_BITS}
-    side = replace(EIGHT_BIT_STUDENTS, name="8-bit XXS", settings=settings)
+    side = Side("8-bit XXS", "qat", settings, least_samples=LEAST_SAMPLES)
     return Claim(
         "half-percent",
         f"an 8-bit XXS student keeps its teacher's return: above {LOSSLESS_SHARE:.0%} of it",
@@ -227,8 +228,8 @@ def half_a_percent_without_loss() -> Claim:
 def phase_3_alone_fails(kind: Literal["as-written", "dorefa", "dorefa_scaled"]) -> Claim:
     """Compare quantized training from scratch with all three phases, on one budget.
 
-    As written there is nothing of ours: no sharpness, no play by the student, no recycling. The
-    other two have all of it, and Eq. 5 or quantizers that keep the scales.
+    As written there is nothing of ours: no sharpness, no play by the student, no recycling. Runs
+    of the other two recipes have all of it, and Eq. 5 or quantizers that keep the scales.
     """
     key, what, suffix = {
         "as-written": ("phase-3", "the method as written", "-as-written"),

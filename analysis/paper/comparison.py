@@ -8,12 +8,18 @@ import numpy as np
 
 from qpd.analysis.paper import published
 from qpd.analysis.paper.claim_pairs import beside_teacher
-from qpd.analysis.paper.claims import EIGHT_BIT_STUDENTS, FLOAT_STUDENTS, LARGE_SIZES
+from qpd.analysis.paper.claims import (
+    EIGHT_BIT_STUDENTS,
+    FLOAT_STUDENTS,
+    LARGE_SIZES,
+    LEAST_SAMPLES,
+)
 from qpd.analysis.paper.tables import ratio_text, return_text
 from qpd.analysis.paper.verdict import mean_of_ratios
 from qpd.analysis.returns.policy_groups import PolicyGroup
 from qpd.analysis.returns.policy_returns import TEACHERS
 from qpd.analysis.returns.return_rows import ShownTable
+from qpd.analysis.runs.student_settings import phase_samples
 from qpd.analysis.speed.fps_table import COLUMNS, PAPER_FPS
 from qpd.bench.device_record import FP32, DeviceRecord
 from qpd.students import SIZE_GRID, architecture_for
@@ -41,7 +47,10 @@ def numbers_table(groups: Sequence[PolicyGroup], devices: Sequence[DeviceRecord]
 
 
 def shown_students(groups: Sequence[PolicyGroup]) -> list[PolicyGroup]:
-    """Return the evaluated fp32 students and 8-bit ones of all phases, by size, fp32 first."""
+    """Return the evaluated fp32 students and 8-bit ones of all phases, by size, fp32 first.
+
+    Those of few samples are left out, unless there are no others.
+    """
     order = list(SIZE_GRID)
     students = [
         group
@@ -50,6 +59,8 @@ def shown_students(groups: Sequence[PolicyGroup]) -> list[PolicyGroup]:
     ]
     # Sizes outside the grid have no counterpart in the paper's figures.
     known = [group for group in students if group.size in order]
+    trained = [g for g in known if phase_samples(g.settings, "distill") >= LEAST_SAMPLES]
+    known = trained or known
     return sorted(known, key=lambda g: (g.teacher, order.index(g.size), g.policy, -_weight(g)))
 
 

@@ -84,19 +84,22 @@ def run_summary(path: Path) -> dict[str, Any]:
 
 
 def _under_way(run: RunDirectory) -> str | None:
-    """Say which phase has begun and is not done, how far it is, and whether a process is at it."""
-    for name, record in run.manifest.phases.items():
-        if record.state != "running":
-            continue
-        rows = [row for row in metrics_rows(run) if row["phase"] == name]
-        place = str(name)
-        if rows and name in ("distill", "finetune"):
-            settings = run.recipe.distill if name == "distill" else run.recipe.finetune
-            place += f", epoch {rows[-1]['epoch']} of {settings.epochs}"
-        if is_in_use(run.path):
-            return f"at work: {place}"
-        return f"interrupted: {place}; the command that began it goes on"
-    return None
+    """Say which phase a process is at, or which one has begun and is not done; else None."""
+    phases = run.manifest.phases
+    begun = next((name for name in phases if phases[name].state == "running"), None)
+    in_use = is_in_use(run.path)
+    # The first games and the filling of the memory come before a phase is said to run.
+    name = begun or next((each for each in phases if phases[each].state == "pending"), None)
+    if name is None or (begun is None and not in_use):
+        return None
+    place = str(name)
+    rows = [row for row in metrics_rows(run) if row["phase"] == name]
+    if rows and name in ("distill", "finetune"):
+        settings = run.recipe.distill if name == "distill" else run.recipe.finetune
+        place += f", epoch {rows[-1]['epoch']} of {settings.epochs}"
+    if in_use is None:
+        return f"not done: {place}"
+    return f"at work: {place}" if in_use else f"interrupted: {place}; rerun its command to resume"
 
 
 def _warnings(manifest: Manifest) -> list[str]:

@@ -101,7 +101,7 @@ def predictors_figure(frame: pd.DataFrame) -> Figure:
     axes[0].set_ylabel("lost, % of R$_{fp32}$ - R$_{random}$")
     if beyond := int((~frame["lost_percent"].dropna().between(*_DRAWN)).sum()):
         least, most = _DRAWN
-        say_below(figure, f"{beyond} beyond {least} to {most}% are drawn at its ends")
+        say_below(figure, f"{beyond} outside {least} to {most}% are drawn at the nearest end")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
     return figure

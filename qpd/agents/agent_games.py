@@ -55,23 +55,19 @@ class AgentGames:
         keep: Callable[[Played], None],
         progress: Progress,
         label: str,
-        rule: ActingRule | None = None,
     ) -> Played:
         """Play the games that are not `known` yet; `keep` hears of all known ones at each block."""
-        while len(known.returns) < self.episodes:
-            known = self._with_a_block(policy, known, keep, progress, label, rule or self.rule)
-        return known
+        return self._play(lambda _: policy, known, keep, progress, label, self.rule)
 
     def play_randomly(
         self, known: Played, keep: Callable[[Played], None], progress: Progress
     ) -> Played:
         """Play with actions drawn at random, from the same starts."""
-        label, rule = "random actions", ActingRule("sample")
-        while (done := len(known.returns)) < self.episodes:
-            # Drawn block by block: what is resumed must not repeat the first one's draws.
-            policy = random_policy(self._actions, done // GAMES_AT_ONCE)
-            known = self._with_a_block(policy, known, keep, progress, label, rule)
-        return known
+        # Drawn block by block: what is resumed must not repeat the first one's draws.
+        return self._play(
+            lambda block: random_policy(self._actions, block), known, keep, progress,
+            "random actions", ActingRule("sample"),
+        )  # fmt: skip
 
     def visited_states(self, policy: Policy, progress: Progress) -> np.ndarray:
         """Return states of other games than those that count, `[n, ...]`: at most 4,096."""
@@ -96,19 +92,21 @@ class AgentGames:
         if self._env is not None:
             self._env.close()
 
-    def _with_a_block(
+    def _play(
         self,
-        policy: Policy,
+        policy_of: Callable[[int], Policy],
         known: Played,
         keep: Callable[[Played], None],
         progress: Progress,
         label: str,
         rule: ActingRule,
     ) -> Played:
-        block = self._block(policy, rule, len(known.returns), progress, label)
-        games = Played(tuple(block.returns.tolist()), tuple(block.lengths.tolist()))
-        known = known.and_then(games)
-        keep(known)
+        while (done := len(known.returns)) < self.episodes:
+            policy = policy_of(done // GAMES_AT_ONCE)
+            block = self._block(policy, rule, done, progress, label)
+            games = Played(tuple(block.returns.tolist()), tuple(block.lengths.tolist()))
+            known = known.and_then(games)
+            keep(known)
         return known
 
     def _block(

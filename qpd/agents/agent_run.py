@@ -147,8 +147,8 @@ def write_agent_run(
     `games` are those of the agent, `teacher`, and of its integers, `ptq`. Raises RunDirectoryError.
     """
     with RunDirectory.create(path, agent.recipe) as run:
-        if run.phase("evaluate").state == "done" or run.phase("finetune").state != "pending":
-            return  # finetuned, it is no longer the suite's
+        if run.phase("evaluate").state == "done":
+            return
         run.record_teacher(TeacherRecord.of(teacher, environment))
         run.record_arithmetic(record_numerics(torch.device("cpu"), cxx_compiler() is not None))
         about = {"recipe": agent.recipe.name, "env_id": environment.env_id, "method": "agent"}

@@ -405,8 +405,10 @@ class _AgentAtWork:
             return False
         if not (run / "manifest.json").is_file():
             return True
-        # Its evaluation is recorded last of all.
-        return RunDirectory.open(run, read_only=True).phase("evaluate").state != "done"
+        # Its evaluation is recorded last of all; finetuned, it is no longer the suite's.
+        opened = RunDirectory.open(run, read_only=True)
+        is_whole = opened.phase("evaluate").state == "done"
+        return not is_whole and opened.phase("finetune").state == "pending"
 
     def _played(self, key: str, cell: Cell, policy: Policy) -> Cell:
         """Play the cell's games, as far as its file does not hold them."""

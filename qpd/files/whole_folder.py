@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from qpd.files.abandoned import hold, put_back_abandoned, remove_abandoned
@@ -49,8 +49,9 @@ def whole_folder(place: Path) -> Iterator[Path]:
                 raise
             sync_folder(place.parent)
         finally:
-            for leftover in (fresh, former):
-                shutil.rmtree(leftover, ignore_errors=True)
+            shutil.rmtree(fresh, ignore_errors=True)
+            if place.exists():  # else the next writer puts the former one back
+                shutil.rmtree(former, ignore_errors=True)
 
 
 def _sync(folder: Path) -> None:
@@ -59,8 +60,9 @@ def _sync(folder: Path) -> None:
         if path.is_dir():
             sync_folder(path)
         elif not path.is_symlink():
-            # Windows syncs no file that is open for reading; elsewhere a copy may be read-only.
-            with path.open("r+b" if os.name == "nt" else "rb") as file:
+            # Windows syncs no file that is open for reading, nor one that is read-only.
+            mode = "r+b" if os.name == "nt" else "rb"
+            with suppress(PermissionError), path.open(mode) as file:
                 os.fsync(file.fileno())
     sync_folder(folder)
 

@@ -9,10 +9,12 @@ from typing import Any
 
 from qpd.actions import Box
 from qpd.environments.registry import environment_spec
+from qpd.environments.source import check_plain
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.recipe.loading import (
     load_recipe,
+    override_line,
     override_lines,
     override_recipe,
     refuse_repeated,
@@ -51,7 +53,8 @@ def agent_lines(teacher: AgentSource, vec_normalize: AgentSource | None) -> list
 def environment_lines(wish: EnvironmentWish) -> list[str]:
     """Return the overrides that say in a recipe what the user says of the environment.
 
-    Raises RecipeError for a function that makes one, which no recipe can hold.
+    Raises RecipeError for a function that makes one, which no recipe can hold, and
+    EnvironmentConfigError for arguments that are not plain.
     """
     if wish.env is not None and not isinstance(wish.env, str):
         raise RecipeError(
@@ -61,7 +64,14 @@ def environment_lines(wish: EnvironmentWish) -> list[str]:
             ],
             ErrorCode.RECIPE_WRONG_VALUE,
         )
-    return override_lines(wish.recipe_values())
+    check_plain(wish.kwargs, "env_kwargs")
+    lines: list[str] = []
+    for key, value in wish.recipe_values().items():
+        # Arguments each as it is: one that is a mapping is no section of the recipe.
+        many = {f"{key}.{name}": one for name, one in wish.kwargs.items()}
+        found = many if key == "environment.kwargs" else {key: value}
+        lines += [override_line(*each) for each in found.items()]
+    return lines
 
 
 def from_root(source: str) -> str:

@@ -12,6 +12,7 @@ from qpd.environments.policy import network_policy
 from qpd.numerics.random_seeds import seed_for
 from qpd.phases.first_games import play_first_games
 from qpd.phases.play import Play
+from qpd.phases.preparation import size_notes
 from qpd.phases.recycling import recycler
 from qpd.phases.runner import already_done, initial_state, run_phase, summary
 from qpd.phases.student_run import StudentRun
@@ -45,6 +46,9 @@ def distill_together(students: Sequence[StudentRun], play: Play, progress: Progr
     ]
     pairs = list(zip(waiting, states, strict=True))
     if not play.restore("distill", pairs):
+        notes = [line for s in waiting for line in size_notes(s.recipe, s.prepared)]
+        for line in dict.fromkeys(notes):
+            progress.note(line)
         _ = play.stream  # reserves the memory's disk space: what is full fails at once
         play_first_games(waiting[0], progress)
         first_games = waiting[0].run.phase("distill").metrics["first_games"]

@@ -77,36 +77,29 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     _check_memory(recipe, spec.frame_stack, teacher.actions)
     architecture = recipe_architecture(recipe, spec)
     teacher.to(chosen)
-    notes = (
-        *played.notes,
-        *_no_smaller(architecture, teacher),
-        *_large_file(recipe, spec),
-        *_unused_settings(recipe),
-    )
+    notes = (*played.notes, *_unused_settings(recipe))
     return Prepared(teacher, played.source, architecture, chosen, notes)
 
 
-def _no_smaller(architecture: StudentArchitecture, teacher: Teacher) -> tuple[str, ...]:
-    """Say that a student has no fewer parameters than what acts for the agent."""
-    own, actor = architecture.num_parameters, teacher.actor_parameters
-    if own < actor:
-        return ()
-    return (
-        f"the student has {own:,} parameters, the agent's actor {actor:,}: only its bits make it "
-        "smaller; a smaller student.size would, too",
-    )
-
-
-def _large_file(recipe: Recipe, spec: EnvironmentSpec) -> tuple[str, ...]:
-    """Say how large the file of observations is that the run directory will hold, if it is."""
+def size_notes(recipe: Recipe, prepared: Prepared) -> list[str]:
+    """Say before phase 1 what is large: the student beside its agent's actor, the memory's file."""
+    own, actor = prepared.architecture.num_parameters, prepared.teacher.actor_parameters
+    notes = []
+    if own >= actor:
+        beside = "as many as" if own == actor else f"more than the {actor:,} of"
+        notes.append(
+            f"the student has {own:,} parameters, {beside} the agent's actor: a smaller "
+            "student.size makes it smaller"
+        )
+    spec = environment_spec(prepared.environment)
     shape, dtype = stored_row(spec.observation_shape, spec.frame_stack, spec.pixels)
     size = recipe.replay.capacity * math.prod(shape) * dtype.itemsize
-    if size < LARGE_FILE:
-        return ()
-    return (
-        f"the memory of {recipe.replay.capacity:,} observations takes {size / 2**30:.1f} GiB on "
-        "the disk while the run goes on: replay.capacity",
-    )
+    if size >= LARGE_FILE:
+        notes.append(
+            f"the memory of {recipe.replay.capacity:,} observations takes {size / 2**30:.1f} GiB "
+            "on the disk: replay.capacity"
+        )
+    return notes
 
 
 def _unused_settings(recipe: Recipe) -> tuple[str, ...]:

@@ -73,14 +73,14 @@ def acquire_lock(path: Path) -> FileLock:
     return lock
 
 
-def is_in_use(path: Path) -> bool:
-    """Tell whether a process works in the directory right now."""
+def is_in_use(path: Path) -> bool | None:
+    """Tell whether a process works in the directory right now; None where that cannot be told."""
     if not (path / LOCK_NAME).is_file():
         return False
     try:
         acquire_lock(path).release()
     except RunDirectoryError as error:
-        return error.code == ErrorCode.RUN_IN_USE
+        return True if error.code == ErrorCode.RUN_IN_USE else None
     return False
 
 

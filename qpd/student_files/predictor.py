@@ -41,7 +41,7 @@ class StudentPredictor:
         seed: int = 0,
         observation_space: spaces.Space[Any] | None = None,
     ) -> None:
-        """Act with `policy`; of a Dict, numbers or arrays `observation_space` is the environment's.
+        """Act with `policy`; with `observation_space`, on what the environment itself shows.
 
         Raises StudentFileError for a space that shows something else than the student sees.
         """

@@ -16,7 +16,7 @@ from qpd.recipe.schema import RecipeError
 from qpd.runs.run_directory import LOG_NAME
 from qpd.sweep.cells import Cell, CellProgress, cell_progress
 from qpd.sweep.grid import CellResources
-from qpd.sweep.sharing import SHARED_FOLDER, Batch, drop_memories
+from qpd.sweep.sharing import SHARED_FOLDER, Batch, drop_memories, needed_keys
 from qpd.sweep.worker import INTERRUPTED, STARTED, Job
 
 _POLL_SECONDS = 1.0
@@ -220,7 +220,9 @@ class Sweep:
 
     def _drop_memory_if_last(self, name: str) -> None:
         batch = self._batch_of.get(name)
-        if batch is not None and all(self.cells[n].state == "done" for n in batch.cells):
+        if batch is None or any(self.cells[n].state != "done" for n in batch.cells):
+            return
+        if batch.key not in needed_keys(self.output, self.output / _RECIPES):
             batch.drop_memory()
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from qpd.errors.user_error import UserError
 from qpd.files.atomic import write_text
 from qpd.recipe.loading import load_recipe
 from qpd.recipe.schema import QuantizeSettings, Recipe
@@ -41,6 +42,11 @@ class Batch:
     def name(self) -> str:
         """The batch's name in the sweep's table."""
         return f"{SHARED_FOLDER}/{self.folder.name}"
+
+    @property
+    def key(self) -> str:
+        """What its cells agree in, as `needed_keys` has it."""
+        return _key_of(self.folder)
 
     @property
     def stream(self) -> Path:
@@ -70,18 +76,30 @@ def drop_memories(output: Path, recipes: Path) -> None:
     One that has not belongs to another grid, which was interrupted; so does one that a cell of
     `recipes`, those of all grids that were given here, has yet to take its student from.
     """
-    waiting = [
-        load_recipe(str(path))
-        for path in recipes.glob("*.yaml")
-        if _distill_state(output / path.stem) == "pending"
-    ]
-    needed = {_stream_key(recipe, per_seed) for recipe in waiting for per_seed in (True, False)}
+    needed = needed_keys(output, recipes)
     for stream in (output / SHARED_FOLDER).glob(f"*/{_STREAM}"):
-        if stream.parent.name.rpartition("-")[0] in needed:
+        if _key_of(stream.parent) in needed:
             continue
         labels = [path.stem for path in (stream.parent / "recipes").glob("*.yaml")]
         if all(_distill_state(stream.parent / label) == "done" for label in labels):
             shutil.rmtree(stream, ignore_errors=True)
+
+
+def needed_keys(output: Path, recipes: Path) -> set[str]:
+    """Return the keys of batches from which a cell of `recipes` has yet to take its student."""
+    found: set[str] = set()
+    for path in recipes.glob("*.yaml"):
+        try:
+            if _distill_state(output / path.stem) == "pending":
+                recipe = load_recipe(str(path))
+                found |= {_stream_key(recipe, per_seed) for per_seed in (True, False)}
+        except UserError:  # damaged, or of an earlier version: it cannot go on as it is
+            continue
+    return found
+
+
+def _key_of(folder: Path) -> str:
+    return folder.name.rpartition("-")[0]
 
 
 def plan_batches(cells: Sequence[Cell], output: Path, share: bool | str) -> list[Batch]:

@@ -18,5 +18,5 @@ def one_line(problem: object) -> str:
     text = " ".join(str(problem).split())
     if len(text) <= 200:
         return text
-    whole, space, _ = text[:197].rpartition(" ")  # no word is cut, unless there is one alone
-    return f"{whole} ..." if space else text[:197] + "..."
+    whole = text[:197].rpartition(" ")[0]  # no word is cut, unless it is a long one
+    return f"{whole} ..." if len(whole) > 150 else text[:197] + "..."

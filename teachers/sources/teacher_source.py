@@ -171,12 +171,12 @@ def _choice_of_agent(path: Path, archive: Path) -> list[str]:
     if not path.is_dir() or archive.is_dir():
         return []
     others = [p.name for p in _agents_in(path) if p != archive]
-    return [f"of {path} {archive.name} is taken, not {_some(others)}"] if others else []
+    return [f"in {path}, {archive.name} is taken, not {_some(others)}"] if others else []
 
 
 def _some(names: list[str]) -> str:
     shown = ", ".join(names[:3])
-    return f"{shown} or {len(names) - 3} others" if len(names) > 3 else shown
+    return f"{shown}, ..." if len(names) > 3 else shown
 
 
 def _side_folders(path: Path, archive: Path) -> list[Path]:
@@ -237,18 +237,21 @@ def _shared_normalization(archive: Path, vec_normalize: Path | None) -> tuple[st
     """Say that statistics lie beside several agents, of which one was trained with them."""
     if vec_normalize is None or archive.is_dir() or vec_normalize.parent != archive.parent:
         return ()
-    of_one_training = ("best_model", "rl_model_")
-    others = [
-        p.name
-        for p in _agents_in(archive.parent)
-        if p != archive and not p.stem.startswith(of_one_training)
-    ]
-    if not others or archive.stem.startswith(of_one_training):
+    if _is_of_a_training(archive):
+        return ()
+    others = [p.name for p in _agents_in(archive.parent) if not _is_of_a_training(p)]
+    others = [name for name in others if name != archive.name]
+    if not others:
         return ()
     return (
         f"{vec_normalize.name} lies beside {_some(others)}, too: if it is not "
         f"{archive.name}'s, give --vecnormalize FILE",
     )
+
+
+def _is_of_a_training(archive: Path) -> bool:
+    """Tell whether it is one of several that callbacks save of one training."""
+    return archive.stem == "best_model" or _CHECKPOINT.fullmatch(archive.stem) is not None
 
 
 def _stem(path: Path) -> str:

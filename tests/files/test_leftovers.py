@@ -101,20 +101,24 @@ def test_what_a_user_named_alike_stays(tmp_path: Path) -> None:
     assert names(tmp_path) == [".one.12345678.bak", ".one.old", "one", "one.12345678.new"]
 
 
-@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("at", [(1,), (2,), (2, 3)])
 def test_ctrl_c_between_the_renames_leaves_the_former_folder(
-    at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with whole_folder(tmp_path / "one") as fresh:
         (fresh / "a").write_text("former")
     rename, calls = Path.rename, itertools.count(1)
 
     def interrupted(path: Path, target: Path) -> Path:
-        if next(calls) == at:
+        if next(calls) in at:
             raise KeyboardInterrupt
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt), whole_folder(tmp_path / "one") as fresh:
         (fresh / "a").write_text("new")
-    assert names(tmp_path) == ["one"] and (tmp_path / "one" / "a").read_text() == "former"
+    monkeypatch.undo()
+    with whole_folder(tmp_path / "two"):  # puts back what a second Ctrl-C has left aside
+        pass
+    assert names(tmp_path) == ["one", "two"]
+    assert (tmp_path / "one" / "a").read_text() == "former"

@@ -21,7 +21,8 @@ from qpd.api import resolve_recipe
 from qpd.environments.errors import EnvironmentRunError
 from qpd.environments.transition import TransitionBatch
 from qpd.phases.distill import input_range
-from qpd.phases.preparation import PreparationError, prepare
+from qpd.phases.preparation import PreparationError, prepare, size_notes
+from qpd.recipe.schema import Recipe
 from qpd.replay.memory import ReplayMemory
 from qpd.replay.play_stream import PlayStream
 from qpd.runs.checkpoint import load_needed_checkpoint
@@ -372,20 +373,20 @@ def test_the_students_share_of_play_is_not_rounded_away(teacher_zip: Path) -> No
     assert note.startswith("collection.student_fraction=0.5 does nothing")
 
 
-def test_a_memory_of_gibibytes_is_said_before_it_is_written() -> None:
-    recipe = resolve_recipe("quickstart", ["replay.capacity=1000000"])
-    assert prepare(recipe, "cpu").notes == (
-        "the memory of 1,000,000 observations takes 6.6 GiB on the disk while the run goes on: "
-        "replay.capacity",
-    )
-    assert prepare(resolve_recipe("quickstart"), "cpu").notes == ()
+def test_what_is_large_is_said_before_phase_1(teacher_zip: Path) -> None:
+    def said(recipe: Recipe) -> list[str]:
+        return size_notes(recipe, prepare(recipe, "cpu"))
 
-
-def test_a_student_as_large_as_its_agents_actor_is_said(teacher_zip: Path) -> None:
+    assert said(resolve_recipe("quickstart", ["replay.capacity=1000000"])) == [
+        "the memory of 1,000,000 observations takes 6.6 GiB on the disk: replay.capacity"
+    ]
+    assert said(resolve_recipe("quickstart")) == []
     # 64 and 64 units for 4 inputs and 2 actions: 4,610 parameters, as many as SB3's own actor.
-    (note,) = prepare(recipe_of(teacher_zip, student={"size": "mlp-64-64"}), "cpu").notes
-    assert note.startswith("the student has 4,610 parameters, the agent's actor 4,610")
-    assert prepare(recipe_of(teacher_zip, student={"size": "mlp-64-63"}), "cpu").notes == ()
+    sizes = ("mlp-64-64", "mlp-64-65", "mlp-64-63")
+    equal, larger, smaller = (said(recipe_of(teacher_zip, student={"size": s})) for s in sizes)
+    assert equal[0].startswith("the student has 4,610 parameters, as many as the agent's actor: a")
+    assert larger[0].startswith("the student has 4,677 parameters, more than the 4,610 of the ag")
+    assert smaller == []
 
 
 def test_rewards_need_a_policy_and_a_critic_in_their_units(

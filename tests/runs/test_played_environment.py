@@ -240,6 +240,10 @@ def test_options_are_the_zoos_spelling_and_plain_yaml() -> None:
         'teacher.env="m:Own-v0"', "environment.kwargs.g=0.001",
         'environment.wrappers=["a.B"]', "environment.frame_stack=4",
     ]  # fmt: skip
+    nested = environment_wish(None, ["w:{arm.left: 2, legs: {}}"], None, None)
+    assert environment_lines(nested) == ['environment.kwargs.w={"arm.left": 2, "legs": {}}']
+    with pytest.raises(EnvironmentConfigError, match="env_kwargs: w: expected"):
+        environment_lines(EnvironmentWish(kwargs={"w": {1: 2}}))
     for wrong in ("gravity", "a-b:1", ":1"):
         with pytest.raises(TargetError, match="expected KEY:VALUE"):
             environment_wish(None, [wrong], None, None)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -327,6 +328,7 @@ def test_a_memory_stays_while_another_grids_cell_has_to_take_its_student(
 ) -> None:
     output = tmp_path / "edited"
     _, cells = make_sweep(folder, "share_stream: true\naxes: {seed: [0, 1]}", output)
+    grid = load_grid(str(folder / f"{output.name}.yaml"))
     (batch,) = plan_batches(cells, output, share=True)
     batch.write_recipes()
     batch.stream.mkdir()
@@ -337,9 +339,14 @@ def test_a_memory_stays_while_another_grids_cell_has_to_take_its_student(
     done = make_run(tmp_path / "done")
     for label in batch.members:
         shutil.copytree(done, batch.folder / label)
+    shutil.copytree(done, output / cells[0].name)
+    mine = replace(batch, cells={cells[0].name: batch.cells[cells[0].name]})
+    sweep = Sweep(cells[:1], [mine], output, grid.file.resources)
+    sweep.cells[cells[0].name].state = "done"
+    sweep._drop_memory_if_last(cells[0].name)
     drop_memories(output, recipes)
     assert batch.stream.is_dir()
-    for cell in cells:
-        shutil.copytree(done, output / cell.name)
+    (recipes / "damaged.yaml").write_text("distill: {processes: 3}")
+    shutil.copytree(done, output / cells[1].name)
     drop_memories(output, recipes)
     assert not batch.stream.exists()

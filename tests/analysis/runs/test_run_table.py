@@ -71,11 +71,11 @@ def test_a_run_under_way_says_how_far_it_is(
 
     with pytest.raises(Interrupt):
         work(tmp_path / "run", recipe, Follower(stop))
-    assert "at work: distill" in seen and seen[-1] == "at work: distill, epoch 2 of 3"
+    assert seen[0] == "at work: distill" and seen[-1] == "at work: distill, epoch 2 of 3"
     assert (
         call(capsys, "show", tmp_path / "run")[1]
         .rstrip()
-        .endswith("interrupted: distill, epoch 2 of 3; the command that began it goes on")
+        .endswith("interrupted: distill, epoch 2 of 3; rerun its command to resume")
     )
     assert run_summary(RUNS / "classic-ppo-cartpole")["under_way"] is None
 

@@ -133,10 +133,12 @@ def test_what_is_chosen_among_several_files_is_said(tmp_path):
     agent.save(tmp_path / "best_model.zip")
     agent.save(tmp_path / "rl_model_8_steps.zip")
     assert find_teacher_files(tmp_path).notes == (
-        f"of {tmp_path} a2c-CartPole-v1.zip is taken, not best_model.zip",
+        f"in {tmp_path}, a2c-CartPole-v1.zip is taken, not best_model.zip",
     )
     assert find_teacher_files(tmp_path / "best_model.zip").notes == ()
     (tmp_path / "vecnormalize.pkl").touch()
+    assert find_teacher_files(tmp_path / "a2c-CartPole-v1.zip").notes == ()
+    agent.save(tmp_path / "a2c-CartPole-v1_1000_steps.zip")  # of the same training
     assert find_teacher_files(tmp_path / "a2c-CartPole-v1.zip").notes == ()
     agent.save(tmp_path / "mine.zip")  # of another training, perhaps
     assert find_teacher_files(tmp_path / "mine.zip").notes == (
