@@ -29,10 +29,10 @@ class Side:
     """One side of a comparison: a policy (distilled or qat) whose settings have these values.
 
     A tuple allows several values. Runs without phase 1, and runs at a temperature other than the
-    paper's for that kind of teacher, count only if `settings` says so, and of fewer samples in
-    phase 1 than `least_samples` never. `also` are further keys for
-    the command that makes such a run; `recipe` is a shipped recipe that makes it better than a
-    change to another run's recipe.
+    paper's for that kind of teacher, count only if `settings` says so. Runs whose phase 1 saw fewer
+    samples than `least_samples` never count. `also` are further keys for the command that makes
+    such a run; `recipe` is a shipped recipe that makes it better than a change to another run's
+    recipe.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Side:
 
     @property
     def wanted(self) -> str:
-        """What is needed where no run is on this side."""
+        """Return what is needed where no run is on this side, with a command that makes it."""
         least = f" of {self.least_samples:,} samples or more" if self.least_samples else ""
         return f"needs {self.name}{least}: {self.command(None)}"
 

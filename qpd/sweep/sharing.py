@@ -45,7 +45,7 @@ class Batch:
 
     @property
     def key(self) -> str:
-        """What its cells agree in, as `needed_keys` has it."""
+        """Return the digest of what its cells agree in, as `needed_keys` has it."""
         return _key_of(self.folder)
 
     @property
