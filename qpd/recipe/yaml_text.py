@@ -1,7 +1,7 @@
 """Recipe text to plain data, keeping the line of every key.
 
 A closed subset of YAML 1.2: mappings, lists and scalars. `1e-3` is a number and `on` is text;
-duplicate keys, anchors, aliases and merge keys are refused, tags ignored. Nothing is evaluated.
+duplicate keys, anchors, aliases, merge keys and tags are refused. Nothing is evaluated.
 """
 
 import re
@@ -93,6 +93,9 @@ def _compose(text: str) -> tuple[yaml.Node | None, str]:
             if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
                 where = event.start_mark.line + 1
                 return None, f"line {where}: anchors and aliases are not allowed; use 'base'"
+            if getattr(event, "tag", None):  # without its tag, !!str 8 would be a number
+                where = event.start_mark.line + 1
+                return None, f"line {where}: tags such as !!str are not allowed; quote text: '8'"
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DEPTH:

@@ -67,9 +67,10 @@ def test_unreadable_documents(tmp_path: Path, text: str, expected: str) -> None:
     assert any("mine.yaml" in line and expected in line for line in lines), lines
 
 
-def test_tags_are_never_executed(tmp_path: Path) -> None:
-    path = write(tmp_path, "seed: !!python/object/apply:os.getpid []\nstudent: {size: S}")
-    assert "seed: [] must be a whole number" in mistakes(path)[0]
+@pytest.mark.parametrize("value", ["!!python/object/apply:os.getpid []", "!!str 8", "!x {}"])
+def test_tags_are_refused(tmp_path: Path, value: str) -> None:
+    path = write(tmp_path, f"student: {{size: S}}\nseed: {value}")
+    assert "line 2: tags such as !!str are not allowed" in mistakes(path)[0]
 
 
 def test_cycle_over_several_files(tmp_path: Path) -> None:
