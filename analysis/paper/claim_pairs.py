@@ -30,7 +30,8 @@ class Side:
 
     A tuple allows several values. Runs without phase 1, and runs at a temperature other than the
     paper's for that kind of teacher, count only if `settings` says so. Runs whose phase 1 saw fewer
-    samples than `least_samples` never count. `also` are further keys for the command that makes
+    samples than `least_samples` never count, nor do students that learned from rewards, as the
+    paper's did not. `also` are further keys for the command that makes
     such a run; `recipe` is a shipped recipe that makes it better than a change to another run's
     recipe.
     """
@@ -56,6 +57,8 @@ class Side:
         if "distill.epochs" not in wanted and group.settings["distill.epochs"] == 0:
             return False
         if phase_samples(group.settings, "distill") < self.least_samples:
+            return False
+        if any(key.startswith("finetune.reward.") for key in group.settings):
             return False
         if _TEMPERATURE not in wanted and not _at_the_papers(group):
             return False

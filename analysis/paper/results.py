@@ -135,7 +135,9 @@ def _why(result: ClaimResult, test: ClaimTest, corrected: float) -> str:
     if ratio is None or math.isnan(ratio.low):
         return "no ratio, as the return that divides may be 0"
     if ratio.low <= claim.bound <= ratio.high:
-        also = f" and the paper's {claim.number.text}" if meets_papers_number(claim, ratio) else ""
+        also = ""
+        if (meets := meets_papers_number(claim, ratio)) is not None:
+            also = f", {'and' if meets else 'but not'} the paper's {claim.number.text}"
         return f"the interval of the ratio contains {claim.bound:g}{also}"
     return (
         f"p is {test.p:.2g} for this claim and {corrected:.2g} as one of all the claims, "

@@ -378,9 +378,17 @@ def test_levels_are_judged_by_students_of_enough_samples(tmp_path: Path) -> None
         for epochs in (40, 20)  # 4 and 2 million
     )
     found = results(enough, short)
-    for key in ("teacher", "half-percent"):
+    for key in ("teacher", "half-percent", "small-8-bit"):
         assert [first for first, _ in compared(found[key])] == ["40"]
-    assert [first for first, _ in compared(found["small-8-bit"])] == ["40", "20"]
+
+
+def test_students_that_learned_from_rewards_are_none_of_the_papers(tmp_path: Path) -> None:
+    games, plain = {"teacher": LOW, "distilled": HIGH, "qat": HIGH}, "student.sharpness=1"
+    run = make_run(tmp_path / "played", games, changes=["finetune.reward.imitation=0.1", plain])
+    found = results(run)
+    assert [first for first, _ in compared(found["teacher"])] == ["played"]  # before any reward
+    for key in ("half-percent", "small-8-bit"):
+        assert not found[key].comparisons
 
 
 def test_phase_3_alone_has_to_be_trained_as_phase_1_is(tmp_path: Path) -> None:
