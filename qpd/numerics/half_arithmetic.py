@@ -19,6 +19,7 @@ _SUMS = {F.mse_loss, Tensor.mean, Tensor.sum}
 # A number that is added would be rounded to float16 first.
 _ADDED = {
     Tensor.__add__, Tensor.__radd__, Tensor.__sub__, Tensor.__rsub__, Tensor.add, Tensor.sub,
+    torch.add, torch.sub,
 }  # fmt: skip
 # Float32 copies of all images at once would take the memory that float16 saves.
 _IMAGES_AT_ONCE = 16
@@ -27,10 +28,12 @@ _IMAGES_AT_ONCE = 16
 class HalfArithmetic(TorchFunctionMode):
     """A context in which float16 tensors on a CPU give what `RoundedArithmetic` gives of float32.
 
-    To the bit, but for convolutions of more than 16 images, where some numbers differ in the last
-    unit of the largest. Few processors multiply float16 well: PyTorch's products take up to a
-    hundred times float32's time, and its convolutions' gradients are sums in float16. Other
-    operations are PyTorch's, which round once. What is called inside has a backward pass to the
+    To the bit in what SAC's updates need: `F.linear` of vectors, `F.conv2d`, `F.mse_loss`, means,
+    sums, numbers that are added or subtracted, and operations by element that PyTorch rounds once.
+    Of convolutions of more than 16 images some numbers differ in the last unit of the largest.
+    `@`, softmax and sums in place with a number are PyTorch's, which differ in some. Few processors
+    multiply float16 well: PyTorch's products take up to a hundred times float32's time, and its
+    convolutions' gradients are sums in float16. What is called inside has a backward pass to the
     same rule, wherever that runs. Elsewhere than on a CPU nothing changes.
     """
 
@@ -41,7 +44,7 @@ class HalfArithmetic(TorchFunctionMode):
             return _linear(*args, **(kwargs or {}))
         if func is F.conv2d:
             return _conv2d(*args, **(kwargs or {}))
-        if func in _SUMS or (func in _ADDED and isinstance(args[1], float)):
+        if func in _SUMS or (func in _ADDED and isinstance(args[1], float | int)):
             return _by_float32(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 

@@ -43,8 +43,9 @@ class RoundedArithmetic(TorchDispatchMode):
     made outside must be on the format's grid already (`FloatFormat.round`). In float32 sums,
     differences, products and quotients of up to 10 mantissa bits are those that the format would
     give, bit for bit; use float64 for more, and for subnormal numbers of 8 exponent bits, which
-    float32 has rounded already. Views, copies and comparisons are exact. Optimizers
-    that are `fused` round once for a whole step. For float16 tensors see `HalfArithmetic`.
+    float32 has rounded already. Views, copies and comparisons are exact. What writes into lists of
+    tensors rounds once, at its end: optimizers that are `fused`, for a whole step. For float16
+    tensors see `HalfArithmetic`.
     """
 
     _is_paused = False
@@ -69,9 +70,18 @@ class RoundedArithmetic(TorchDispatchMode):
             found = func(*args, **(kwargs or {}))
         if is_exact:
             return found
+        if found is None:
+            self._round_written(func, args)
+            return found
         if isinstance(found, Tensor):  # nearly always; a walk through a tree takes its time
             return self._round(found)
         return tree_map_only(Tensor, self._round, found)
+
+    def _round_written(self, func: Any, args: tuple[Any, ...]) -> None:
+        """Round what an operation without results, such as a fused one, has written."""
+        for described, given in zip(func._schema.arguments, args, strict=False):
+            if described.alias_info is not None and described.alias_info.is_write:
+                tree_map_only(Tensor, self._round, given)
 
     def _round(self, x: Tensor) -> Tensor:
         """Round a result where it lies: nobody else has it, or it was to be written there."""

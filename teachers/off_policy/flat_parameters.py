@@ -99,9 +99,11 @@ class FlatAdam:
         if self._plain.state[self._flat.parameters[0]].get("exp_avg") is not self._first:
             self._take_over()  # the plain one has loaded a state
             self._flat.bind()
+        scale = 1.0 if self._arithmetic is None else self._arithmetic.scale.scale
         is_finite = self._arithmetic is None or self._arithmetic.unscaled([gradients])
         if hooks := self._plain._optimizer_step_pre_hooks:  # who counts gradients
-            self._flat.gradients.copy_(gradients)
+            # Where one is not finite the scale was not taken off.
+            self._flat.gradients.copy_(gradients if is_finite else gradients / scale)
             for hook in hooks.values():
                 hook(self._plain, (), {})
         if not is_finite:

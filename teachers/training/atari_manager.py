@@ -36,7 +36,8 @@ class AtariManager(TrainingManager):
             for module in model.policy.modules():
                 if isinstance(module, NatureCNN):
                     use_bfloat16(module)
-            if model.device.type == "cpu":
+            # Blocked frames go past the modules whose hooks count gradients by activations.
+            if model.device.type == "cpu" and self._recipe.precision.gradient_exponents is None:
                 use_blocked_frames(model)
 
 

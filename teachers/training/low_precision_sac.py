@@ -130,9 +130,11 @@ class LowPrecisionSAC(SAC):
             loss = (alpha * log_probs - values.min(dim=1, keepdim=True).values).mean()
         if self.controller is not None:
             self.controller.forget_gradients()
-        scale = self.actor.optimizer.loss_scale  # type: ignore[attr-defined]
-        told["actor_loss"] = self._minimize(self.actor.optimizer, loss)
-        if self.controller is not None:
+        of_actor: Any = self.actor.optimizer
+        scale, skipped = of_actor.loss_scale, of_actor.skipped
+        told["actor_loss"] = self._minimize(of_actor, loss)
+        # Weights and scales learn from one loss, or both skip it.
+        if self.controller is not None and of_actor.skipped == skipped:
             self.controller.learn(self.actor.optimizer.param_groups[0]["lr"], scale)
         if moves_target:
             optimizer: Any = self.critic.optimizer

@@ -119,7 +119,7 @@ class QuantizationCallback(BaseCallback):
     ) -> None:
         super().__init__()
         self._quantizers = quantizers
-        self._from = math.ceil(delay * total)
+        self._from = math.ceil(round(delay * total, 6))  # 0.07 of 100,000 is 7,000.000000000001
 
     def _on_rollout_start(self) -> None:
         quantizers, done = self._quantizers, self.model.num_timesteps

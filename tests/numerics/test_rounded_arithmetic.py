@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -66,3 +67,20 @@ def test_an_optimizer_that_loses_its_updates() -> None:
                 optimizer.step()
         moved.append(weight.item())
     assert moved == [1.0, 1 + 2.0**-10]
+
+
+@pytest.mark.parametrize("how", ["fused", "foreach"])
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD])
+def test_optimizers_of_whole_lists_leave_numbers_of_the_format(kind: Any, how: str) -> None:
+    weights = [nn.Parameter(FP16.round(torch.linspace(0.1, 2.0, 50))) for _ in range(2)]
+    before = [each.detach().clone() for each in weights]
+    optimizer = kind(weights, lr=0.01, **{how: True})
+    with RoundedArithmetic(FP16):
+        for _ in range(2):
+            optimizer.zero_grad()
+            sum((each**3).sum() for each in weights).backward()
+            optimizer.step()
+    states = [x for its in optimizer.state.values() for x in its.values() if x is not None]
+    for each in (*weights, *states):
+        assert torch.equal(FP16.round(each.detach()), each)
+    assert not torch.equal(before[0], weights[0])

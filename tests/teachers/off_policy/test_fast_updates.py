@@ -12,12 +12,14 @@ import torch
 
 sb3 = pytest.importorskip("stable_baselines3")
 
+from qpd.numerics.gradient_exponents import LOWEST  # noqa: E402
 from qpd.quantization.controller_layer import WARM_UP  # noqa: E402
 from qpd.recipe.train_schema import TrainPrecision  # noqa: E402
 from qpd.teachers.archive.errors import TeacherError  # noqa: E402
 from qpd.teachers.off_policy.squashed_gaussian import squashed_sample  # noqa: E402
 from qpd.teachers.training.controller import AgentController  # noqa: E402
 from qpd.teachers.training.fast_learner import use_fast_learner  # noqa: E402
+from qpd.teachers.training.gradient_counts import GradientCounts  # noqa: E402
 from qpd.teachers.training.mixed_precision import use_mixed_precision  # noqa: E402
 
 
@@ -150,6 +152,19 @@ def test_few_bits_are_learned_in_as_by_stable_baselines3(name, settings):
         assert kept[0][key] == kept[1][key], key
     if settings["format"] == "fp16":  # from 65,536 the scale falls to where gradients fit
         assert kept[1]["skipped_updates"] > 0 and ours.fast_arithmetic.scale.scale < 2.0**16
+
+
+def test_gradients_of_a_skipped_update_are_counted_without_the_loss_scale():
+    model = _model("TD3", learning_rate=1e-3)
+    use_fast_learner(model, precision=TrainPrecision(format="fp16"))
+    counts, arithmetic = GradientCounts(model, 1), model.fast_arithmetic
+    assert arithmetic.scale.scale == 2.0**16
+    gradients = torch.full((len(model.fast_critics._flat.values),), 2.0**13)
+    gradients[0] = 1e9  # beyond fp16
+    model.fast_critics.step(gradients)
+    assert arithmetic.scale.skipped == 1
+    _, weights, _ = counts.take()
+    assert weights.not_finite == 1 and weights.counts[-3 - LOWEST] == len(gradients) - 1
 
 
 def test_sac_learns_in_mixed_precision():

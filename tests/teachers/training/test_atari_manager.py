@@ -14,6 +14,7 @@ from qpd.recipe.train_schema import TrainSettings, load_train_recipe
 from qpd.teachers.training.agent_training import AgentTraining
 from qpd.teachers.training.atari_manager import fuse_adam
 from qpd.teachers.training.atari_vec_env import AtariVecEnv
+from qpd.teachers.training.quantization_aware import QuantizationCallback
 from qpd.teachers.training.segments import play_before_learning, steps_between
 
 torch.set_num_threads(1)
@@ -28,6 +29,22 @@ def test_frames_are_learned_in_float32_where_a_recipe_says_so(precision: str | N
     is_narrow = "forward" in vars(extractor)
     training.close()
     assert is_narrow == (precision is None and has_bfloat16_units("cpu"))
+
+
+def test_gradients_of_frames_are_counted_by_activations_too() -> None:
+    lines = ["n_envs=1", "n_steps=2", "precision.gradient_exponents=1"]
+    recipe = load_train_recipe(None, lines, algo="a2c", env="PongNoFrameskip-v4")
+    training = AgentTraining(recipe.model_copy(update={"device": "cpu"}))
+    training._model.learn(2)
+    counted = training._manager.gradients.take()
+    training.close()
+    # Two observations: three convolutions of 32 20x20, 64 9x9 and 64 7x7, and 512 units.
+    assert counted is not None and counted[2].total == 2 * (12_800 + 5_184 + 3_136 + 512)
+
+
+@pytest.mark.parametrize(("share", "first"), [(0.07, 7_000), (0.55, 55_000), (0.5, 50_000)])
+def test_few_bits_begin_at_their_share_of_the_steps(share: float, first: int) -> None:
+    assert QuantizationCallback(None, share, 100_000)._from == first  # type: ignore[arg-type]
 
 
 def test_a_resumed_dqn_fills_its_buffer_by_its_own_play() -> None:

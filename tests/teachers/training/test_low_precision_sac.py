@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium
@@ -11,8 +12,10 @@ import torch
 from stable_baselines3 import SAC
 
 from qpd.numerics.float_format import FloatFormat
+from qpd.quantization.controller_layer import WARM_UP
 from qpd.recipe.train_schema import METHODS, TrainPrecision
 from qpd.teachers.archive.errors import TeacherError
+from qpd.teachers.training.controller import AgentController
 from qpd.teachers.training.low_precision_sac import LowPrecisionSAC, use_low_precision
 
 WITHOUT_COMPILER = ("numerics.float_format", "teachers.training.low_precision_adam")
@@ -138,6 +141,28 @@ def test_in_float64_a_hundred_updates_by_all_six_are_plain_sacs(
         torch.testing.assert_close(its.data, ends[1][name].data, rtol=0, atol=1e-9, msg=name)  # type: ignore[union-attr]
         if name in before:
             assert (its - before[name]).abs().max() > 1e-4, name
+
+
+def test_a_controllers_scales_skip_what_its_weights_skip() -> None:
+    model: Any = SAC(
+        "MlpPolicy", gymnasium.make("Pendulum-v1"), batch_size=32, learning_starts=100,
+        policy_kwargs={"net_arch": [16, 16]}, seed=0, device="cpu",
+    )  # fmt: skip
+    controller = AgentController(model, (8, 3, 8), "narrow")
+    use_low_precision(model, TrainPrecision(format="fp16"), controller)
+    model.learn(100)
+    for each in controller.quantizers.learned:
+        each.calls = WARM_UP
+    controller.begin(0)
+    for moves in (True, False):
+        if not moves:  # one weight's gradient overflows, and no scale's
+            model.actor.log_std.weight.register_hook(lambda gradient: gradient * math.inf)
+        skipped, scales = model.actor.optimizer.skipped, controller.quantizers.scales.clone()
+        weight = model.actor.mu.weight.detach().clone()
+        update(model)
+        assert (model.actor.optimizer.skipped == skipped) == moves
+        assert torch.equal(scales, controller.quantizers.scales) != moves
+        assert torch.equal(weight, model.actor.mu.weight) != moves
 
 
 @pytest.mark.parametrize(("network", "wanted"), [("critic", 16), ("actor", 8)])
