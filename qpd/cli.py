@@ -8,7 +8,6 @@ import signal
 import sys
 import warnings
 from contextlib import nullcontext
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -34,6 +33,7 @@ from qpd.commands.train import train
 from qpd.errors.codes import ErrorCode
 from qpd.errors.termination import Terminated
 from qpd.errors.user_error import with_code
+from qpd.machine.interrupts import after_imports
 from qpd.version import __version__
 
 app = typer.Typer(
@@ -72,10 +72,6 @@ def _root(
     pass
 
 
-def _terminated(number: int, frame: FrameType | None) -> None:
-    raise Terminated(128 + number)
-
-
 def _one_line(message: Warning | str, *_: object, **__: object) -> str:
     plain = re.sub(r"\x1b\[\d+m", "", str(message))  # gymnasium's are coloured
     return f"warning: {' '.join(plain.split()).removeprefix('WARN: ')}\n"
@@ -99,8 +95,8 @@ def main(arguments: list[str] | None = None) -> None:
         after = f"after {words[place - 1]}: " if place else ""
         print_errors([with_code(f"{after}an empty word; give a value", ErrorCode.COMMAND_LINE)])
         sys.exit(2)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGINT, after_imports(lambda _: KeyboardInterrupt()))
+    signal.signal(signal.SIGTERM, after_imports(lambda number: Terminated(128 + number)))
     try:
         with stdout_for_json() if "--json" in words else nullcontext():
             code = app(arguments, prog_name="qpd", standalone_mode=False)
