@@ -149,7 +149,7 @@ class Box(ActionSpace):
 
     def scaled(self, shares: np.ndarray) -> np.ndarray:
         """Return actions float32 `[batch, *shape]` of shares of their range, -1 to 1."""
-        low, high = self.bounds
+        low, high = (bound + 0.0 for bound in self.bounds)  # never -0.0, as in the C export
         shares = shares.astype(np.float32)
         # SB3's unscale_action, in its order of operations; rounding may leave the bounds.
         actions = low + 0.5 * (shares + 1.0) * (high - low)

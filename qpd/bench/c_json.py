@@ -29,8 +29,8 @@ def record_of_c_lines(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def row_of_c_line(line: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a BenchRow; KeyError, TypeError or ValueError for other lines."""
-    # The C program prints neither size nor bits, which the bytes of its constants identify; a line
-    # that somebody completed by hand comes first.
+    # The C program prints no size, and earlier ones no bits, which the bytes of its constants
+    # identify; a line that somebody completed by hand comes first.
     size, bits = size_of_constants(int(line["constant_bytes"]))
     size = line.get("size") or size or (line["student"] if line["student"] in SIZE_GRID else None)
     bits = min(line["weight_bits"]) if "weight_bits" in line else bits

@@ -35,8 +35,10 @@ class EnvironmentSpec:
     ``actions`` says nothing of what a policy's outputs mean: its own space does.
     ``observation_shape`` is (4, 84, 84) uint8 for Atari, elsewhere (d,) float32 or, of images,
     (channels, height, width) uint8. ``frame_stack`` is 4 for Atari and 1 elsewhere. ``parts`` are
-    those of a Dict, without its images: key and size. ``image_shape`` is that of images, and of
-    what vectors begin with, of a Dict that has images as well: their channels follow each other.
+    those of a Dict, without its images: key and size. ``forms`` say of each, or of the whole, how
+    it becomes a vector: one-hot, row by row, or empty for one that is. ``image_shape`` is that of
+    images, and of what vectors begin with, of a Dict that has images as well: their channels follow
+    each other.
     """
 
     env_id: str
@@ -47,6 +49,7 @@ class EnvironmentSpec:
     frame_stack: int
     parts: tuple[tuple[str, int], ...] = ()
     image_shape: tuple[int, ...] | None = None
+    forms: tuple[str, ...] = ()
 
     @property
     def pixels(self) -> int:

@@ -26,6 +26,7 @@ class ShownObservations:
         """Raise EnvironmentConfigError, which names `name`, for a space that no policy sees."""
         self.dtype = "float32"
         self.parts: tuple[tuple[str, int], ...] = ()  # of a Dict, key and size of all but images
+        self.forms = (_form(space),)  # of a Dict, one for each of its parts
         self.image_shape: tuple[int, ...] | None = None
         self._write: Callable[[Any, np.ndarray], None] = self._flat
         if isinstance(space, spaces.Discrete) and space.start == 0:
@@ -57,6 +58,7 @@ class ShownObservations:
             ]
             vectors = [(key, part) for key, part in parts if part.image_shape is None]
             self.parts = tuple((str(key), part.shape[0]) for key, part in vectors)
+            self.forms = tuple(part.forms[0] for _, part in vectors)
             size = ends[-1]
             self._write = self._combined
             if not vectors:
@@ -116,6 +118,19 @@ class ShownObservations:
         numbers = into.reshape(-1)  # a view, and so is each part
         for key, part, where in self._parts:
             part.push(observation[key], numbers[where].reshape(part.shape))
+
+
+def _form(space: gymnasium.Space[Any]) -> str:
+    """Say how numbers that are no vector become one; empty for vectors, images and a Dict."""
+    if isinstance(space, spaces.Discrete):
+        return "one-hot"
+    if isinstance(space, spaces.MultiDiscrete):
+        counts = "x".join(map(str, space.nvec.ravel()[:20]))
+        return f"{space.nvec.size} one-hot numbers, {counts}"
+    is_box = isinstance(space, spaces.Box) and not _is_image(space)
+    if (is_box or isinstance(space, spaces.MultiBinary)) and len(space.shape or ()) > 1:
+        return f"{'x'.join(map(str, space.shape or ()))}, row by row"
+    return ""
 
 
 def shown_keys(space: spaces.Dict) -> list[str]:

@@ -64,9 +64,11 @@ def feature_origin(source: EnvironmentSource) -> dict[str, Any]:
     """Return what a student's file says of its features: of a Dict, each key and its size.
 
     Its images, which would come first, are left out. `qpd.environments.feature_names` reads it.
+    `feature_forms` are there where a part, or the whole, is shown in another form than it has.
     """
-    parts = environment_spec(source).parts
-    return {"features": [list(part) for part in parts]} if parts else {}
+    spec = environment_spec(source)
+    found: dict[str, Any] = {"features": [list(part) for part in spec.parts]} if spec.parts else {}
+    return found | ({"feature_forms": list(spec.forms)} if any(spec.forms) else {})
 
 
 @lru_cache(maxsize=64)
@@ -198,5 +200,6 @@ def _gym_spec(source: EnvironmentSource) -> EnvironmentSpec:
         is_atari=False,
         frame_stack=1,
         parts=shown.parts,
+        forms=shown.forms,
         image_shape=shown.image_shape,
     )

@@ -20,6 +20,11 @@ def printable(text: str) -> str:
     return "".join(_shown(character) for character in text)
 
 
+def visible(text: str) -> str:
+    """Return `text`, its lines as they are, without hidden characters: an escape as `\\x1b`."""
+    return "\n".join("".join(map(_shown, line)) for line in text.split("\n"))
+
+
 def _shown(character: str) -> str:
     if unicodedata.category(character) in _HIDDEN:
         return character.encode("unicode_escape").decode("ascii")

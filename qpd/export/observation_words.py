@@ -39,7 +39,23 @@ def parts_words(about: dict[str, Any]) -> str:
     found = about.get("features")
     if part_names(found) is None or not isinstance(found, list):
         return ""
-    return ", ".join(f"{printable(key)} ({size})" for key, size in found)
+    forms = _forms(about) or [""] * len(found)
+    return ", ".join(
+        f"{printable(key)} ({size}{', ' * bool(form)}{form})"
+        for (key, size), form in zip(found, forms, strict=False)
+    )
+
+
+def form_words(about: dict[str, Any]) -> str:
+    """Return how an observation that is no vector becomes one; empty for vectors and a Dict."""
+    return (_forms(about) or [""])[0] if not about.get("features") else ""
+
+
+def _forms(about: dict[str, Any]) -> list[str]:
+    found = about.get("feature_forms")
+    if not isinstance(found, list):
+        return []
+    return [printable(" ".join(str(form).split()))[:200] for form in found]
 
 
 def _source(about: dict[str, Any]) -> EnvironmentSource:

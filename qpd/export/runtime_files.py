@@ -13,9 +13,16 @@ import numpy as np
 
 from qpd.actions import Box, Discrete, MultiDiscrete
 from qpd.environments.registry import action_names
+from qpd.errors.terminal_text import printable, visible
 from qpd.export.bundle import ExportSource, GoldenVectors
 from qpd.export.device_actions import device_actions, environment_actions
-from qpd.export.observation_words import is_plain, one_observation, parts_words, stack_words
+from qpd.export.observation_words import (
+    form_words,
+    is_plain,
+    one_observation,
+    parts_words,
+    stack_words,
+)
 from qpd.integer.integer_student import IntegerStudent
 from qpd.student_files.origin import acting_hint
 from qpd.version import __version__, pip_install
@@ -53,18 +60,20 @@ def golden_npz(
 def bundle_text(name: str, fields: Mapping[str, str]) -> bytes:
     """Return the text of `bundle_files/<name>` in UTF-8 with every `$field` filled in."""
     text = files("qpd.export").joinpath("bundle_files", name).read_text(encoding="utf-8")
+    shown = {key: visible(value) for key, value in fields.items()}
     # substitute(), not safe_substitute(): a field that was forgotten fails here and not in a
     # reader's shell.
-    return Template(text).substitute({"pip_install_train": pip_install("train"), **fields}).encode()
+    return Template(text).substitute({"pip_install_train": pip_install("train"), **shown}).encode()
 
 
 def model_metadata(source: ExportSource) -> dict[str, str]:
     """Return a model file's metadata as text: origin, preprocessing, meaning of the outputs."""
-    student, env_id = source.student, str(source.about.get("env_id", "unknown"))
+    student = source.student
+    env_id = printable(" ".join(str(source.about.get("env_id", "unknown")).split()))
     is_atari = bool(student.architecture.stacks_frames)
     names = action_names(env_id) if isinstance(student.actions, Discrete) else None
     return {
-        "student": source.name,
+        "student": printable(source.name),
         "env_id": env_id,
         "preprocessing": _preprocessing(student, source.about),
         "logit_scale": repr(student.output_scale),
@@ -96,6 +105,8 @@ def _preprocessing(student: IntegerStudent, about: dict[str, Any]) -> str:
         text += f"{size} channels first, pixels 0..255 not divided by 255, and behind it "
         return text + (parts or f"{student.architecture.num_features} numbers of its other parts")
     text = f"the parts of {own}, {parts}" if parts else f"the vector of {own}{as_it_is}"
+    if form := form_words(about):
+        text = f"the observation of {own}{as_it_is} in one vector, {form}"
     return ", ".join(filter(None, [text, stack_words(about, "vectors")]))
 
 

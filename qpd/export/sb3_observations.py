@@ -24,7 +24,8 @@ def observation_space(source: ExportSource) -> Space:
 
     SB3 compares it with that of the environment that a user passes to `load`. Where the environment
     cannot be made here, or shows something else than the student reads, it is what the student
-    reads: a flat Box of float32, or images of uint8. Raises ExportError for a Dict's parts then.
+    reads: a flat Box of float32, or images of uint8. Raises ExportError for a Dict, and for what
+    is no vector.
     """
     shape = source.student.architecture.observation_shape
     is_image, found = source.student.architecture.is_image, None
@@ -32,9 +33,11 @@ def observation_space(source: ExportSource) -> Space:
         found = None if source.student.architecture.stacks_frames else _shown_space(source)
         fits = found is not None and ShownObservations(found, source.name).shape == shape
     except EnvironmentConfigError as error:
-        if source.about.get("features"):  # a flat Box in a Dict's place could not be played
+        # A flat Box in place of a Dict, or of whole numbers, could not be played.
+        if source.about.get("features") or source.about.get("feature_forms"):
+            what = "a Dict" if source.about.get("features") else "no flat vector"
             raise ExportError(
-                f"{source.name}: its observations are a Dict, which only its environment tells: "
+                f"{source.name}: its observations are {what}, which only its environment tells: "
                 f"{one_line(error)}"
             ) from error
         fits = False

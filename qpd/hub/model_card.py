@@ -12,7 +12,7 @@ from qpd.environments.source import EnvironmentSource
 from qpd.environments.wrappers import is_known
 from qpd.export.action_texts import bin_texts, c_texts, onnx_texts, sb3_texts
 from qpd.export.environment_code import environment_code
-from qpd.export.observation_words import parts_words
+from qpd.export.observation_words import form_words, parts_words
 from qpd.export.runtime_files import bundle_text
 from qpd.hub.action_words import acting_in_words, actions_in_words
 from qpd.hub.card_story import files_table, limits, origin
@@ -258,6 +258,8 @@ def _student(source: PushSource) -> str:
     else:
         bits, parts = student.input_bits, parts_words(source.export.about)
         what = f"the environment's vector of {shape[0]}"
+        if form := form_words(source.export.about):
+            what = f"the environment's observation in one vector of {shape[0]}, {form}"
         if parts:
             what = f"the parts of the environment's Dict in one vector of {shape[0]}: {parts}"
         inputs = f"{escape(what)}, float32; {bits}-bit levels inside"

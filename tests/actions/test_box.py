@@ -63,6 +63,13 @@ def test_a_mean_far_inside_wide_bounds_is_kept(mean: float, bound: float) -> Non
     assert taken.item() == pytest.approx(mean, rel=1e-6, abs=1e-7)
 
 
+def test_a_bound_of_minus_zero_gives_zero_as_on_a_device() -> None:
+    for low, high in ((-0.0, 1.0), (-1.0, -0.0)):
+        box = Box((low,), (high,))
+        found = box.scaled(np.array([[-1.0], [1.0]]))
+        assert not np.signbit(found[found == 0.0]).any() and (found == 0.0).sum() == 1
+
+
 def test_gaussian_actions_are_drawn_before_the_clip() -> None:
     # Mean 1/2, deviation 1, within -1 to 1 in units of the range: at the upper bound where the
     # draw exceeds 0.5 deviations, at the lower one where it falls short of -1.5.

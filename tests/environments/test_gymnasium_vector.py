@@ -195,6 +195,7 @@ def test_the_parts_of_a_dict_have_names() -> None:
     assert names[:4] == ("joint[0]", "joint[1]", "joint[2]", "mode[0]")
     assert names[-2:] == ("on_off", "speed")
     assert feature_origin(as_source("CartPole-v1")) == {}
+    assert spec.forms == ("", "one-hot", "", "")
     for wrong in ("abc", [], [["a"]], [["a", 0]], [["a", 10**9]], [[1, 1]], [["a", True]], {}):
         assert part_names(wrong) is None
 

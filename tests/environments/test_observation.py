@@ -73,6 +73,24 @@ def test_a_dict_is_what_the_combined_extractor_sees() -> None:
         np.testing.assert_array_equal(seen, expected.numpy())
 
 
+@pytest.mark.parametrize(
+    ("space", "form"),
+    [
+        (spaces.Discrete(16), "one-hot"),
+        (spaces.MultiDiscrete([3, 4]), "2 one-hot numbers, 3x4"),
+        (spaces.Box(-1, 1, (2, 3)), "2x3, row by row"),
+        (spaces.MultiBinary([2, 2]), "2x2, row by row"),
+        (spaces.MultiBinary(5), ""),
+        (spaces.Box(-1, 1, (3,)), ""),
+        (RGB, ""),
+    ],
+)
+def test_how_an_observation_becomes_a_vector_is_told(space: Any, form: str) -> None:
+    assert ShownObservations(space, "Mine").forms == (form,)
+    both = ShownObservations(spaces.Dict({"own": space, "speed": spaces.Box(-1, 1, (2,))}), "Mine")
+    assert both.forms == (() if space is RGB else (form,)) + ("",)
+
+
 def test_an_image_in_a_dict_comes_first_and_keeps_its_levels() -> None:
     space = spaces.Dict({"arm": KEYS["speed"], "camera": RGB, "gear": spaces.Discrete(3)})
     shown = ShownObservations(space, "Car")

@@ -310,3 +310,7 @@ def test_a_stream_of_observations_becomes_actions_and_outputs(name: str, tmp_pat
     wanted = np.concatenate([device_actions(student, outputs), outputs], axis=1)
     found = np.fromfile(folder / "logits.bin", "<i4").reshape(wanted.shape)
     assert (found == wanted).all()
+    before = (folder / "logits.bin").read_bytes()
+    for words in (["missing"], ["missing", "logits.bin"]):
+        done = subprocess.run(["./stream", *words], cwd=folder, check=False, capture_output=True)
+        assert done.returncode == 2 and (folder / "logits.bin").read_bytes() == before

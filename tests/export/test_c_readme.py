@@ -192,6 +192,31 @@ def test_stacks_and_wrappers_are_told(shape: tuple[int, ...], what: str) -> None
     assert "as it is" not in other
 
 
+def test_observations_that_are_no_vectors_are_told() -> None:
+    whole = stacked((16,), environment={}, feature_forms=["one-hot"])
+    parts = stacked((6,), environment={}, features=[["arm", 2], ["mode", 4]],
+                    feature_forms=["", "one-hot"])  # fmt: skip
+    for source, other, ours in (
+        (
+            whole,
+            "the observation of Mine-v0 as it is in one vector, one-hot",
+            "features so: one-hot",
+        ),
+        (parts, "arm (2), mode (4, one-hot)", "They are arm (2), mode (4, one-hot)"),
+    ):
+        golden = golden_vectors(source.student, 0, 2)
+        assert other in " ".join(export_bin(source, golden)["README.md"].decode().split())
+        assert ours in " ".join(export_c(source, golden)["README.md"].decode().split())
+
+
+def test_hidden_characters_of_a_file_are_shown() -> None:
+    student = random_student(StudentArchitecture((5,), 3, (), (4,)))
+    source = ExportSource(student, {"env_id": "A\x1b[2J\u202eB\n```"}, "mine")
+    readme = export_bin(source, golden_vectors(student, 0, 2))["README.md"].decode()
+    assert "A\\x1b[2J\\u202eB" in readme and not {"\x1b", "\u202e"} & set(readme)
+    assert "\n```\n```" not in readme
+
+
 def test_the_parts_of_a_dict_are_told_in_their_order() -> None:
     source = stacked((11,), features=[["joint", 7], ["mode", 4]], environment={})
     readme = export_bin(source, golden_vectors(source.student, 0, 2))["README.md"].decode()

@@ -143,6 +143,19 @@ def test_a_dict_that_cannot_be_known_is_refused() -> None:
         export_sb3(source, golden_vectors(student))
 
 
+def test_whole_numbers_that_cannot_be_known_are_refused() -> None:
+    architecture = StudentArchitecture((7,), 2, (), (8,))
+    student = random_student(architecture, actions=Discrete(2))
+    about = {
+        "env_id": "nowhere:Gone-v0",
+        "algo": "ppo",
+        "feature_forms": ["2 one-hot numbers, 3x4"],
+    }
+    source = ExportSource(student, about, "gone")
+    with pytest.raises(ExportError, match="gone: its observations are no flat vector, .* nowhere:"):
+        export_sb3(source, golden_vectors(student))
+
+
 def test_the_code_names_what_can_be_imported_and_gives_tuples() -> None:
     told = [
         {"gymnasium.wrappers.ResizeObservation": {"shape": [36, 40]}},

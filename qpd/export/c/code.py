@@ -135,6 +135,7 @@ def _student_header(source: ExportSource, num_golden: int) -> str:
         **({} if student.architecture.is_image else {"QPD_INPUT_TOP": student.input_levels}),
         "QPD_ZERO_WEIGHT": int(student.has_zero_weight),
         "QPD_TABLES": len(student.tables),
+        "QPD_LEAST_BITS": min(layer.bits for layer in student.layers),
         "QPD_CONSTANT_BYTES": c_constant_bytes(student),
         "QPD_ARENA_BYTES": arena_bytes(student),
         "QPD_FLASH_ARENA_BYTES": flash_arena_bytes(student),

@@ -14,7 +14,7 @@ from qpd.export.c.description import (
     program_sources,
 )
 from qpd.export.c.geometry import is_own_image
-from qpd.export.observation_words import one_observation, stack_words
+from qpd.export.observation_words import form_words, one_observation, parts_words, stack_words
 
 _SENSORS = """\
 `qpd_encode.c` makes them from sensor values:
@@ -34,10 +34,12 @@ beyond their range or were NaN: a program that wants to stop then can."""
 
 _PLAYED = """\
 The ranges are those of each feature in the play that the student was distilled from: of its values
-one in 2,000 may lie beyond either end. A twentieth of the width is added at either end."""
+one in 2,000 may lie beyond either end. A twentieth of the width is added at either end; a feature
+that never varied has a width of 1."""
 _ROUNDED = """\
 The ranges are those of each feature in 16 games that the agent itself played: of its values one in
-2,000 may lie beyond either end. A twentieth of the width is added at either end."""
+2,000 may lie beyond either end. A twentieth of the width is added at either end. A feature that
+never varied, or hardly, has a range of a hair's width: a sensor's value of it counts as outside."""
 _WATCHED = """\
 The ranges are those of each feature in the agent's training. A twentieth of the width is added at
 either end."""
@@ -161,6 +163,10 @@ def _about(source: ExportSource) -> str:
     text = f"A student of {agent(source)}: {inputs(source)}, {actions(source)}."
     if (own := one_observation(source.about)) != source.about.get("env_id", own):
         text += f" It reads the observations of {own}."
+    if form := form_words(source.about):
+        text += f" The environment's observation becomes these features so: {form}."
+    elif source.about.get("feature_forms") and (parts := parts_words(source.about)):
+        text += f" They are {parts}."
     return text
 
 

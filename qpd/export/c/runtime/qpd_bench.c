@@ -116,9 +116,10 @@ int main(int argc, char **argv)
     printf("{\"device\": \"%s\", \"student\": \"%s\", \"runtime\": \"c\", \"kernels\": \"%s\", "
            "\"compiler\": \"%s\", \"threads\": 1, \"forwards\": %lu, \"median_ns\": %.0f, "
            "\"p99_ns\": %lu, \"forwards_per_second\": %.1f, \"peak_rss_bytes\": %lu, "
-           "\"constant_bytes\": %d, \"arena_bytes\": %d}\n",
+           "\"weight_bits\": [%d], \"constant_bytes\": %d, \"arena_bytes\": %d}\n",
            device, QPD_NAME, qpd_kernel_name(), __VERSION__, (unsigned long)n, median,
            (unsigned long)samples[n - 1 - n / 100], median > 0 ? 1e9 / median : 0.0,
-           (unsigned long)usage.ru_maxrss * RSS_UNIT, QPD_CONSTANT_BYTES, QPD_ARENA_BYTES);
+           (unsigned long)usage.ru_maxrss * RSS_UNIT, QPD_LEAST_BITS, QPD_CONSTANT_BYTES,
+           QPD_ARENA_BYTES);
     return 0;
 }

@@ -15,9 +15,9 @@ int main(int argc, char **argv)
     static uint8_t observation[QPD_INPUT_BYTES];
     int32_t answer[QPD_NUMBERS + QPD_OUTPUTS];
     /* A microcontroller under semihosting is given no arguments. */
-    FILE *in = fopen(argc > 2 ? argv[1] : "observations.bin", "rb");
-    FILE *out = fopen(argc > 2 ? argv[2] : "logits.bin", "wb");
-    if (!in || !out) {
+    FILE *in = argc == 2 ? NULL : fopen(argc > 2 ? argv[1] : "observations.bin", "rb");
+    FILE *out = in ? fopen(argc > 2 ? argv[2] : "logits.bin", "wb") : NULL; /* which empties it */
+    if (!out) {
         printf("usage: qpd_stream OBSERVATIONS LOGITS\n");
         return 2;
     }
