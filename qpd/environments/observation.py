@@ -26,7 +26,7 @@ class ShownObservations:
         """Raise EnvironmentConfigError, which names `name`, for a space that no policy sees."""
         self.dtype = "float32"
         self.parts: tuple[tuple[str, int], ...] = ()  # of a Dict, key and size of all but images
-        self.forms = (_form(space),)  # of a Dict, one for each of its parts
+        self.forms: tuple[str, ...] = (_form(space),)  # of a Dict, one for each of its parts
         self.image_shape: tuple[int, ...] | None = None
         self._write: Callable[[Any, np.ndarray], None] = self._flat
         if isinstance(space, spaces.Discrete) and space.start == 0:
