@@ -31,7 +31,7 @@ FILES = [
     recipe("[a]: 1\nstudent: {size: S}\n", Code.RECIPE_NOT_YAML, "line 1: keys must be plain text"),
     recipe("a: " + "[" * 40 + "\n", Code.RECIPE_NOT_YAML, "nested too deeply"),
     recipe("# " + "x" * (1 << 16) + "\n", Code.RECIPE_NOT_YAML, "larger than 64 KiB"),
-    recipe("!!python/object:os.system {}\n", (Code.RECIPE_MISSING_KEY,), "mine.yaml: student"),
+    recipe("!!python/object:os.system {}\n", Code.RECIPE_NOT_YAML, "line 1: tags such as"),
     recipe("", Code.RECIPE_MISSING_KEY, "mine.yaml: student: is missing"),
 ]
 
