@@ -44,7 +44,10 @@ class HalfArithmetic(TorchFunctionMode):
             return _linear(*args, **(kwargs or {}))
         if func is F.conv2d:
             return _conv2d(*args, **(kwargs or {}))
-        if func in _SUMS or (func in _ADDED and isinstance(args[1], float | int)):
+        added = (
+            (args[1] if len(args) > 1 else (kwargs or {}).get("other")) if func in _ADDED else None
+        )
+        if func in _SUMS or isinstance(added, float | int):
             return _by_float32(func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 

@@ -18,7 +18,7 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "sum": lambda x, y, _: (x * y).sum(dim=1, keepdim=True),
     # 0.1 is no number of float16, and 0.1 + x rounds once.
     "added": lambda x, y, _: (0.1 + x) * (y - 0.1) + (0.1 - x),
-    "added by a function": lambda x, y, _: torch.add(x, 0.1) * torch.sub(y, 0.1) + (x + 4097),
+    "added by a function": lambda x, y, _: torch.add(x, 0.1) * torch.sub(y, other=0.1) + (x + 4097),
 }
 
 
