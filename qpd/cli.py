@@ -33,7 +33,7 @@ from qpd.commands.train import train
 from qpd.errors.codes import ErrorCode
 from qpd.errors.termination import Terminated
 from qpd.errors.user_error import with_code
-from qpd.machine.interrupts import after_imports
+from qpd.machine.interrupts import after_imports, stop_waiting
 from qpd.version import __version__
 
 app = typer.Typer(
@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> None:
         after = f"after {words[place - 1]}: " if place else ""
         print_errors([with_code(f"{after}an empty word; give a value", ErrorCode.COMMAND_LINE)])
         sys.exit(2)
-    signal.signal(signal.SIGINT, after_imports(lambda _: KeyboardInterrupt()))
+    before = signal.signal(signal.SIGINT, after_imports(lambda _: KeyboardInterrupt()))
     signal.signal(signal.SIGTERM, after_imports(lambda number: Terminated(128 + number)))
     try:
         with stdout_for_json() if "--json" in words else nullcontext():
@@ -119,6 +119,9 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(2)
         print_errors(lines)
         sys.exit(2)
+    finally:  # what comes now is Python's own end
+        signal.signal(signal.SIGINT, before)
+        stop_waiting()
 
 
 if __name__ == "__main__":

@@ -32,6 +32,12 @@ def after_imports(error: Callable[[int], BaseException]) -> Handler:
     return handle
 
 
+def stop_waiting() -> None:
+    """Forget what still waits: at its end Python gives SIGALRM its default, which kills."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_filename in _IMPORTS:

@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from qpd.errors.termination import Terminated
-from qpd.machine.interrupts import after_imports
+from qpd.machine.interrupts import after_imports, stop_waiting
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +44,16 @@ def test_an_import_ends_before_it_is_interrupted(
         __import__(module)
         time.sleep(60)
     assert sys.modules.pop(module).whole
+
+
+def test_nothing_is_left_to_interrupt_the_end(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "last_module.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    __import__("last_module")
+    assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    stop_waiting()
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    del sys.modules["last_module"]
 
 
 def test_elsewhere_it_interrupts_at_once() -> None:
