@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from qpd.environments.action_spaces import actions_of, space_of
-from qpd.environments.errors import EnvironmentConfigError, one_line
+from qpd.environments.errors import EnvironmentConfigError
 from qpd.environments.making import make_one
 from qpd.environments.observation import ShownObservations
 from qpd.export.bundle import ExportError, ExportSource, GoldenVectors, golden_vectors
@@ -38,7 +38,7 @@ def observation_space(source: ExportSource) -> Space:
             what = "a Dict" if source.about.get("features") else "no flat vector"
             raise ExportError(
                 f"{source.name}: its observations are {what}, which only its environment tells: "
-                f"{one_line(error)}"
+                f"{error}"
             ) from error
         fits = False
     if found is not None and fits and (not is_image or isinstance(found, spaces.Dict)):

@@ -99,8 +99,9 @@ def open_pool(address: str, output: Path, cpus: float, gpus: float) -> Iterator[
         options = {"include_dashboard": False, "num_cpus": usable_cores()}
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
-    except (ConnectionError, RuntimeError, ValueError, ImportError, OSError) as error:
-        raise SweepError(f"--address {address}: {_line(error)}") from error
+    except Exception as error:  # a bare one where Ray's processes do not start in time
+        again = "" if type(error) is not Exception else "; give the same command again"
+        raise SweepError(f"--address {address}: {_line(error)}{again}") from error
     if threading.current_thread() is threading.main_thread():
         # ray.init installs a handler of its own; ours raises SystemExit, so that cells are
         # interrupted.
