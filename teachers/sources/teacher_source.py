@@ -153,6 +153,12 @@ def _archive_in(folder: Path) -> Path:
             f"{folder}: is a run, not an agent; its recipe.yaml names the agent that it imitates",
             ErrorCode.TEACHER_NOT_FOUND,
         )
+    if not zips and (checkpoints := list(folder.glob("*.zip"))):
+        latest = max(checkpoints, key=lambda p: (len(p.name), p.name))  # of the most steps
+        raise TeacherError(
+            f"{folder}: contains checkpoints alone; name one, such as {folder / latest.name}",
+            ErrorCode.TEACHER_NOT_FOUND,
+        )
     found = ", ".join(p.name for p in zips) or "no zip file"
     wanted = f"{env_name or 'AGENT'}.zip"
     raise TeacherError(

@@ -328,3 +328,9 @@ def test_embedded_archive_is_the_documented_one():
     archive = read_sb3_archive(EMBEDDED)
     assert archive.sha256.startswith("3fcb3274")
     assert archive.observation_space.is_uint8_image
+
+
+def test_a_folder_of_checkpoints_alone_names_the_latest(tmp_path):
+    for steps in (3_000, 20_000, 9_000):
+        (tmp_path / f"rl_model_{steps}_steps.zip").touch()
+    assert f"name one, such as {tmp_path / 'rl_model_20000_steps.zip'}" in message_of(tmp_path)
