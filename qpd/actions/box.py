@@ -191,7 +191,8 @@ class Box(ActionSpace):
         said = f"{float((labels[:, :count].abs() >= bound).float().mean()):.0%} at a bound"
         if self.labels == "gaussian":
             spread = float(labels[:, count:].exp().median())
-            said = f"a deviation of {spread:.2g} before the squash (the range is 2), {said}"
+            before = f"before the {self.squash} (of a range of 2)"
+            said = f"a median deviation of {spread:.2g} {before}, {said}"
         if float(labels[:, :count].float().std(0).max()) < LEAST_DEVIATION:
             said += (
                 "; they differ by less than the 255 steps of an 8-bit action within these bounds: "

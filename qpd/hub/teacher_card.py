@@ -84,6 +84,7 @@ def _summary(page: TeacherPage) -> str:
 
 def _facts(page: TeacherPage) -> str:
     steps, seed = page.agent.teacher.num_timesteps, page.agent.files.seed
+    seed = page.agent.archive.seed if seed is None else seed
     continues = page.training is not None and page.training.continues
     before = ", from a trained agent (`--from`)" if continues else ""
     stored = "as training left them"

@@ -57,6 +57,7 @@ class Sb3Archive:
     observation_space: ObservationSpace
     gamma: float | None
     num_timesteps: int | None
+    seed: int | None  # of its training
     sb3_version: str | None
     log_ent_coef: float | None = None
 
@@ -98,6 +99,7 @@ def read_sb3_archive(path: str | Path) -> Sb3Archive:
         observation_space=read_observation_space(data),
         gamma=read_float(data, "gamma"),
         num_timesteps=read_int(data, "num_timesteps"),
+        seed=read_int(data, "seed"),
         sb3_version=version.decode("utf-8", "replace").strip() if version else None,
         log_ent_coef=_log_ent_coef(members),
     )

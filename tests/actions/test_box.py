@@ -364,7 +364,8 @@ def test_they_are_described_in_words() -> None:
     assert str(many) == "5 continuous actions (0 to 9, 1 to 9, 2 to 9, 3 to 9, ...)"
     labels = torch.tensor([[0.0, math.log(0.5)], [1.5, math.log(0.5)]])
     said = CLIP.describe_labels(labels, 1.0)
-    assert said is not None and "a deviation of 0.5" in said and "50% at a bound" in said
+    assert said is not None and "deviation of 0.5 before the clip" in said
+    assert "50% at a bound" in said
     assert "nearer ones" not in said
     near = torch.tensor([[-1.0], [1.0]])
     for bound, is_far in ((100.0, False), (1000.0, True)):  # steps of 0.8 and of 8

@@ -21,6 +21,7 @@ from stable_baselines3.common.monitor import Monitor
 import qpd
 from qpd import cli
 from qpd.hub.markdown import escape
+from qpd.teachers.archive.sb3_archive import read_sb3_archive
 from tests.command_line import call
 from tests.phases.small_trainings import Interrupts
 
@@ -116,6 +117,8 @@ def test_without_files_beside_it_the_card_says_what_is_not_known(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     DQN("MlpPolicy", "CartPole-v1", buffer_size=10, device="cpu").save(tmp_path / "mine.zip")
+    DQN("MlpPolicy", "CartPole-v1", buffer_size=10, device="cpu", seed=7).save(tmp_path / "7.zip")
+    assert read_sb3_archive(tmp_path / "7.zip").seed == 7  # which the card then shows
     agent, folder = tmp_path / "mine.zip", tmp_path / "card"
     command = ("teacher", "card", agent, "-o", folder, "--episodes", 3, "--env", "CartPole-v1")
     code, out, err = call(capsys, *command, "--json")
