@@ -95,8 +95,11 @@ def main(arguments: list[str] | None = None) -> None:
         after = f"after {words[place - 1]}: " if place else ""
         print_errors([with_code(f"{after}an empty word; give a value", ErrorCode.COMMAND_LINE)])
         sys.exit(2)
-    before = signal.signal(signal.SIGINT, after_imports(lambda _: KeyboardInterrupt()))
-    signal.signal(signal.SIGTERM, after_imports(lambda number: Terminated(128 + number)))
+    handlers = {
+        signal.SIGINT: after_imports(lambda _: KeyboardInterrupt()),
+        signal.SIGTERM: after_imports(lambda number: Terminated(128 + number)),
+    }
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         with stdout_for_json() if "--json" in words else nullcontext():
             code = app(arguments, prog_name="qpd", standalone_mode=False)
@@ -120,7 +123,8 @@ def main(arguments: list[str] | None = None) -> None:
         print_errors(lines)
         sys.exit(2)
     finally:  # what comes now is Python's own end
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         stop_waiting()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 import pytest
 
 from qpd import cli
@@ -12,11 +10,7 @@ from qpd import cli
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of `qpd arguments`."""
     capsys.readouterr()  # what was printed before
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        with pytest.raises(SystemExit) as caught:
-            cli.main([str(argument) for argument in arguments])
-    finally:
-        signal.signal(signal.SIGTERM, handler)
+    with pytest.raises(SystemExit) as caught:
+        cli.main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
     return int(caught.value.code or 0), captured.out, captured.err

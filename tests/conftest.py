@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,12 +64,9 @@ def dqn_zip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Relative paths lie in a temporary folder; main()'s signal handler goes away."""
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative paths lie in a temporary folder."""
     monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="session")

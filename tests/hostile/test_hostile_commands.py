@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,15 +16,13 @@ RUN = Path(__file__).parents[2] / "runs-reference" / "classic-ppo-cartpole"
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run directory from elsewhere, and an empty folder to work in."""
-    before = signal.getsignal(signal.SIGTERM)
     copied = tmp_path / "run"
     shutil.copytree(RUN, copied)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    yield copied
-    signal.signal(signal.SIGTERM, before)
+    return copied
 
 
 def test_escapes_in_a_run_are_shown_not_obeyed(

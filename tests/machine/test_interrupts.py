@@ -13,6 +13,7 @@ import pytest
 
 from qpd.errors.termination import Terminated
 from qpd.machine.interrupts import after_imports, stop_waiting
+from tests.command_line import call
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +55,12 @@ def test_nothing_is_left_to_interrupt_the_end(tmp_path: Path, monkeypatch: Any) 
     stop_waiting()
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
     del sys.modules["last_module"]
+
+
+def test_a_command_leaves_no_handler_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert call(capsys, "--version")[0] == 0 and call(capsys, "shw")[0] == 2
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_elsewhere_it_interrupts_at_once() -> None:

@@ -242,10 +242,8 @@ def test_a_local_pool_listens_on_loopback_only(pool: Pool) -> None:
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as ended:
         cli.main(["sweep", *arguments])
-    signal.signal(signal.SIGTERM, before)
     captured = capsys.readouterr()
     return int(ended.value.code or 0), captured.out, captured.err
 
