@@ -8,6 +8,7 @@ from typing import Any
 from qpd.analysis.report.blocks import Block, Card, Cards, Section, Table, Text
 from qpd.analysis.report.inputs import ReportInputs
 from qpd.analysis.runs.run_table import LABELS, entry_widths, summary_caption, summary_rows
+from qpd.evaluation.return_words import interval_text, interval_words
 from qpd.quantization.bit_widths import FLOAT_BITS
 
 
@@ -33,8 +34,7 @@ def _return_card(label: str, entry: dict[str, Any], notes: tuple[str, ...]) -> C
     evaluation = entry.get("return")
     if evaluation is None:
         return Card(label, "not evaluated", notes)
-    low, high = evaluation["interval"]
-    measured = f"95% interval [{low:,.1f}, {high:,.1f}], {evaluation['episodes']} full games"
+    measured = interval_words(evaluation["interval"], evaluation["episodes"])
     return Card(label, f"{evaluation['mean']:,.1f}", (measured, *notes))
 
 
@@ -42,9 +42,9 @@ def _teacher_notes(policies: dict[str, Any]) -> tuple[str, ...]:
     sharpened = policies.get("teacher_sharpened", {}).get("return")
     if sharpened is None:
         return ()
-    low, high = sharpened["interval"]
+    interval = interval_text(sharpened["interval"], sharpened["episodes"])
     return (
-        f"{sharpened['mean']:,.1f} [{low:,.1f}, {high:,.1f}] {sharpened['acting']}, "
+        f"{sharpened['mean']:,.1f} {interval} {sharpened['acting']}, "
         "which is what the student learns",
     )
 

@@ -27,6 +27,7 @@ from qpd.analysis.runs.distilled_student import (
 from qpd.analysis.runs.run_frame import distinct_names, evaluation_interval
 from qpd.analysis.runs.run_identity import agent_title
 from qpd.analysis.runs.student_bits import bit_columns, run_architecture
+from qpd.evaluation.return_words import interval_text
 from qpd.recipe.schema import QuantizeSettings
 from qpd.runs.run_directory import RunDirectory
 from qpd.runs.target import TargetError
@@ -187,7 +188,7 @@ def shown_returns(table: DataFrame) -> list[ShownTable]:
                 row["quantizer"],
                 f"{row['mean_bits']:.3g}",
                 str(row["activation_bits"]),
-                f"{row['mean']:,.1f} [{row['low']:,.1f}, {row['high']:,.1f}]",
+                f"{row['mean']:,.1f} {interval_text((row['low'], row['high']), row['episodes'])}",
                 str(row["episodes"]),
             ]
             for row in mine.to_dict("records")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from qpd.analysis.runs.phase_metrics import metrics_rows
 from qpd.analysis.runs.run_identity import agent_title, run_name
 from qpd.analysis.runs.student_bits import run_architecture
 from qpd.errors.terminal_text import printable
+from qpd.evaluation.return_words import games_text, interval_text
 from qpd.quantization.bit_widths import FLOAT_BITS, BitWidths, configured_widths, float_widths
 from qpd.runs.manifest import MADE_BY, Manifest
 from qpd.runs.run_directory import RunDirectory
@@ -185,8 +187,8 @@ def summary_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     for name, entry in summary["policies"].items():
         evaluation, shown, ratio = entry.get("return"), "not evaluated", "-"
         if evaluation is not None:
-            low, high = evaluation["interval"]
-            shown = f"{evaluation['mean']:.1f} [{low:.1f}, {high:.1f}]"
+            interval = interval_text(evaluation["interval"], evaluation["episodes"])
+            shown = f"{evaluation['mean']:,.1f} {interval}"
             # A share of a negative return (LunarLander's) would rank policies upside down.
             if base is not None and base["mean"] > 0:
                 ratio = f"{evaluation['mean'] / base['mean']:.0%}"
@@ -214,15 +216,15 @@ def summary_caption(summary: dict[str, Any]) -> str:
         )
     elif base["mean"] <= 0:
         missing = "; of teacher: -, as its return is not above 0"
-    text = f"{_each('{} full games', 'episodes', summary)}, {printable(measured[0]['acting'])}"
+    text = f"{_each(games_text, 'episodes', summary)}, {printable(measured[0]['acting'])}"
     if "teacher_sharpened" in summary["policies"]:
         sharpened = summary["policies"]["teacher_sharpened"]["return"]["acting"]
         text += f"; teacher, sharpened: {printable(sharpened)}"
-    seeds = _each("evaluation seed {}", "seed", summary)
+    seeds = _each("evaluation seed {}".format, "seed", summary)
     return f"{text}; mean with bootstrap interval; {seeds}{missing}"
 
 
-def _each(form: str, key: str, summary: dict[str, Any]) -> str:
+def _each(said: Callable[[int], str], key: str, summary: dict[str, Any]) -> str:
     """Say what all policies' games have in common, or which policies have what."""
     holders: dict[Any, list[str]] = {}
     for name, entry in summary["policies"].items():
@@ -230,6 +232,6 @@ def _each(form: str, key: str, summary: dict[str, Any]) -> str:
             holders.setdefault(entry["return"][key], []).append(LABELS[name])
     if len(holders) == 1:
         every = " each" if key == "episodes" else ""
-        return form.format(*holders) + every
-    parts = [f"{form.format(value)} ({', '.join(names)})" for value, names in holders.items()]
+        return said(*holders) + every
+    parts = [f"{said(value)} ({', '.join(names)})" for value, names in holders.items()]
     return " and ".join(parts)

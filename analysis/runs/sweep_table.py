@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from qpd.analysis.runs.run_identity import agent_title
 from qpd.analysis.runs.run_table import run_summary
+from qpd.evaluation.return_words import interval_text
 
 _STUDENTS = ("qat", "ptq", "distilled")
 
@@ -82,8 +83,8 @@ def _row(cell: dict[str, Any]) -> list[str]:
     row[5] = "-" if student["size_bytes"] is None else f"{student['size_bytes']:,}"
     returns, base = student.get("return"), policies.get("teacher", {}).get("return")
     if returns is not None:
-        low, high = returns["interval"]
-        row[3] = f"{returns['mean']:.1f} [{low:.1f}, {high:.1f}]"
+        interval = interval_text(returns["interval"], returns["episodes"])
+        row[3] = f"{returns['mean']:,.1f} {interval}"
         if base and base["mean"] > 0:
             row[4] = f"{returns['mean'] / base['mean']:.0%}"
     return row

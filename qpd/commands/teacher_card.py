@@ -21,6 +21,7 @@ from qpd.commands.output import (
     print_table,
     progress,
 )
+from qpd.evaluation.return_words import games_text
 from qpd.recipe.bounds import MAX_EPISODES, MAX_SEED
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def teacher_card(
     if quiet:
         return
     print_table(["file", "bytes"], [[name, f"{size:,}"] for name, size in sizes.items()])
-    print(f"{output}: return {page.measured.with_interval} over {episodes} games")
+    print(f"{output}: return {page.measured.with_interval} over {games_text(episodes)}")
 
 
 def _training_record(agent: AgentFiles) -> TrainingRecord | None:

@@ -26,6 +26,7 @@ from qpd.commands.output import (
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
 from qpd.errors.user_error import TargetError
+from qpd.evaluation.return_words import games_text, interval_text
 from qpd.recipe.bounds import MAX_SEED, MAX_TIMESTEPS
 from qpd.recipe.plain_values import Algorithm
 
@@ -239,8 +240,8 @@ def _print_training(path: Path, summary: dict[str, Any]) -> None:
             "it no longer learns"
         )
     for name, played in summary["evaluations"].items():
-        low, high = played["interval"]
-        said = f"{played['mean']:,.1f} [{low:,.1f}, {high:,.1f}] over {played['episodes']} games"
+        interval = interval_text(played["interval"], played["episodes"])
+        said = f"{played['mean']:,.1f} {interval} over {games_text(played['episodes'])}"
         print_text(f"return of {'its integers' if name == 'qat' else 'the agent'}: {said}")
     if summary["file_bytes"] is not None:
         needed = [] if summary["agent"] is None else _needed(path)  # integers play without it

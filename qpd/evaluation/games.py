@@ -14,6 +14,7 @@ import numpy as np
 from qpd.actions import ActingRule
 from qpd.environments.policy import Policy
 from qpd.environments.registry import VectorEnvironment
+from qpd.evaluation.return_words import interval_text
 from qpd.evaluation.studentized import FEW, StudentizedEstimate, studentized_draws
 
 logger = logging.getLogger(__name__)
@@ -61,9 +62,8 @@ class EvaluationResult:
         return bootstrap_interval(self.returns)
 
     def shown_interval(self) -> str:
-        """Return the interval as text; of one game, which tells of no other, a dash."""
-        low, high = self.interval()
-        return "-" if len(self.returns) < 2 else f"[{low:.1f}, {high:.1f}]"
+        """Return the interval as text, see `interval_text`."""
+        return interval_text(self.interval(), len(self.returns))
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data."""

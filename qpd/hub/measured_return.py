@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from qpd.evaluation.return_words import interval_text, interval_words
+
 
 @dataclass(frozen=True)
 class MeasuredReturn:
@@ -54,7 +56,12 @@ class MeasuredReturn:
     @property
     def with_interval(self) -> str:
         """The mean with its interval, as in `370.7 [349.0, 388.1]`."""
-        return f"{self.mean:.1f} [{self.low:.1f}, {self.high:.1f}]"
+        return f"{self.mean:,.1f} {interval_text((self.low, self.high), self.episodes)}"
+
+    @property
+    def in_words(self) -> str:
+        """The interval and the number of games as a clause."""
+        return interval_words((self.low, self.high), self.episodes)
 
     def repetition(self) -> list[str]:
         """Return a sentence on how much the games differ, if some may be copies of others."""

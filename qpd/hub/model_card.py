@@ -140,8 +140,8 @@ def _summary(source: PushSource) -> str:
         trained = ", and finetuned in integers" if source.policy == "qat" else ""
         what = f"A{agent}, its own network rounded to integers by QPD{trained}"
     text = (
-        f"{what}. It scores **{measured.mean:.1f}** (95% interval {measured.low:.1f} to "
-        f"{measured.high:.1f}, {measured.episodes} full games, {escape(measured.acting)}) in "
+        f"{what}. It scores **{measured.mean:,.1f}** ({measured.in_words}, "
+        f"{escape(measured.acting)}) in "
         f"**{size:,} bytes** ({stored_constant_bytes(source.run.quantized_file):,} of constants in "
         "the C export)"
     )

@@ -76,8 +76,8 @@ def _metadata(page: TeacherPage) -> str:
 def _summary(page: TeacherPage) -> str:
     measured = page.measured
     return (
-        f"It scores **{measured.mean:.1f}** (95% interval {measured.low:.1f} to "
-        f"{measured.high:.1f}, {measured.episodes} full games, {escape(measured.acting)}, seed "
+        f"It scores **{measured.mean:,.1f}** ({measured.in_words}, "
+        f"{escape(measured.acting)}, seed "
         f"{measured.seed}). Every game's return is in `evaluation.json`."
     )
 

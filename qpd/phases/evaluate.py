@@ -110,8 +110,7 @@ def _evaluate(
     about = {"seconds": time.perf_counter() - began, "date": date_now()}
     evaluation = result.to_json() | about
     student.run.record_evaluation(name, evaluation)
-    low, high = result.interval()
-    progress.note(f"{name}: return {result.mean:.1f} [{low:.1f}, {high:.1f}]")
+    progress.note(f"{name}: return {result.mean:,.1f} {result.shown_interval()}")
     return evaluation
 
 

@@ -123,7 +123,8 @@ class _Observer:
         row: dict[str, float | None] = {name: getattr(report, name) for name in COLUMNS[:5]}
         if report.validation is not None:
             row["validation_return"] = report.validation.mean
-            row["validation_low"], row["validation_high"] = report.validation.interval()
+            if len(report.validation.returns) > 1:  # one game has no interval
+                row["validation_low"], row["validation_high"] = report.validation.interval()
             row["validation_divergence"] = report.divergence
         for name in (
             "rollout_return", "skipped_updates", "loss_scale", "approx_kl", "clip_fraction",

@@ -56,12 +56,10 @@ def epoch_scalars(report: EpochReport) -> dict[str, float]:
         "time/samples_per_second": report.samples_per_second,
     }
     if report.validation is not None:
-        low, high = report.validation.interval()
-        scalars |= {
-            "return/validation": report.validation.mean,
-            "return/validation_low": low,
-            "return/validation_high": high,
-        }
+        scalars["return/validation"] = report.validation.mean
+        if len(report.validation.returns) > 1:  # one game has no interval
+            low, high = report.validation.interval()
+            scalars |= {"return/validation_low": low, "return/validation_high": high}
     if report.divergence is not None:
         scalars["divergence/validation"] = report.divergence
     if report.rollout_return is not None:
@@ -118,10 +116,11 @@ def _finite(weight: Tensor) -> np.ndarray:
 
 
 def final_scalars(evaluations: Mapping[Any, Mapping[str, Any]]) -> dict[str, float]:
-    """Return return/POLICY with the ends of its 95% interval, for each evaluated policy."""
+    """Return return/POLICY with the ends of its 95% interval, if it has one, for each policy."""
     scalars: dict[str, float] = {}
     for policy, result in evaluations.items():
-        low, high = result["interval"]
         scalars[f"return/{policy}"] = result["mean"]
-        scalars |= {f"return/{policy}_low": low, f"return/{policy}_high": high}
+        if result["episodes"] > 1:
+            low, high = result["interval"]
+            scalars |= {f"return/{policy}_low": low, f"return/{policy}_high": high}
     return scalars

@@ -156,8 +156,7 @@ class TerminalProgress:
         if report.approx_kl is not None:
             line += f", KL {report.approx_kl:.3f}"
         if report.validation is not None:
-            low, high = report.validation.interval()
-            line += f", return {report.validation.mean:.1f} [{low:.1f}, {high:.1f}]"
+            line += f", return {report.validation.mean:,.1f} {report.validation.shown_interval()}"
         if report.divergence is not None:
             line += f", divergence {report.divergence:.4f}"
         if self._time_left is not None and not label:

@@ -210,7 +210,7 @@ def test_games_that_do_not_end_are_told(
 
 def test_one_game_has_no_interval_to_show() -> None:
     one = evaluate(constant_policy, KnownGames(np.array([[5]])), 1, GREEDY, seed=0)
-    assert one.shown_interval() == "-" and " (1 game, greedy, seed 0)" in str(one)
+    assert one.shown_interval() == "[-]" and " (1 game, greedy, seed 0)" in str(one)
 
 
 @pytest.mark.parametrize("episodes", [0, -3])

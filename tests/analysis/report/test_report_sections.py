@@ -31,7 +31,7 @@ def cards_of(path: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
 def test_headline_numbers() -> None:
     cards = cards_of(QUICKSTART)
     value, notes = cards["Student's return"]
-    assert value == "370.7" and notes[0] == "95% interval [349.0, 388.1], 30 full games"
+    assert value == "370.7" and notes[0] == "95% interval 349.0 to 388.1, 30 full games"
     assert cards["Teacher's return"][0] == "330.4"
     assert (
         "383.6 [364.3, 397.5] sampled from softmax(3 * logits)" in cards["Teacher's return"][1][1]
