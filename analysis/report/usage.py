@@ -6,6 +6,8 @@ import shlex
 
 from qpd.analysis.report.blocks import Block, Code, Section
 from qpd.analysis.report.inputs import ReportInputs
+from qpd.environments.named_modules import IMPORT_VARIABLE
+from qpd.environments.wrappers import modules_to_name
 
 TITLE = "How to run it"
 
@@ -22,7 +24,12 @@ def usage_section(inputs: ReportInputs) -> Section:
         f"student = qpd.load_student_policy({str(inputs.path)!r})\n"
         "actions, state = student.predict(observations, deterministic=True)"
     )
-    blocks: list[Block] = [
+    blocks: list[Block] = []
+    record = inputs.run.manifest.teacher
+    if record is not None and (modules := modules_to_name(record.played)):
+        title = "First: its environment's code, which QPD imports only if you name it"
+        blocks.append(Code(title, f"export {IMPORT_VARIABLE}={shlex.quote(','.join(modules))}"))
+    blocks += [
         Code("Play it", f"qpd evaluate {run} --policy {inputs.student}"),
         Code("In Python, with the predict of Stable-Baselines3", python),
     ]

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from qpd.environments.errors import EnvironmentConfigError, one_line
 from qpd.environments.named_modules import import_named
-from qpd.environments.source import Wrapper
+from qpd.environments.source import EnvironmentSource, Wrapper
 from qpd.errors.termination import Terminated
 
 Environment = gymnasium.Env[Any, Any]
@@ -196,6 +196,13 @@ def is_known(wrapper: Wrapper) -> bool:
     module, _, name = wrapper.name.rpartition(".")
     known = (*_TIME_FEATURES, ZERO_CONTACT_FORCES)
     return wrapper.name in known or name in _KNOWN.get(module, ())
+
+
+def modules_to_name(environment: EnvironmentSource) -> list[str]:
+    """Return the modules that QPD imports for an environment only if the user names them."""
+    names = [environment.env_id.rpartition(":")[0]]
+    names += [each.name.rpartition(".")[0] for each in environment.wrappers if not is_known(each)]
+    return [name for name in dict.fromkeys(names) if name]
 
 
 def _wrapper_class(wrapper: Wrapper) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from qpd.environments.registry import EnvironmentConfigError, atari_rom, environment_spec
-from qpd.environments.source import EnvironmentSource, as_source
+from qpd.environments.source import EnvironmentSource
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.evaluation.filmed_game import check_drawable
@@ -78,8 +78,7 @@ class PushSource:
     @property
     def environment(self) -> EnvironmentSource:
         """Return what it was played in, wrappers and all."""
-        known = self.teacher.environment
-        return EnvironmentSource.from_json(known) if known else as_source(self.teacher.env_id)
+        return self.teacher.played
 
     @property
     def video_seconds(self) -> float:

@@ -29,6 +29,7 @@ AnyRecipe = TypeVar("AnyRecipe", bound=RecipeSection)
 
 OVERRIDE = "--set"
 GRID_SUFFIX = "-grid.yaml"
+_AGENTS = ("pretrained/", "sb3/")  # folders of agents' names
 _RECIPE_SUFFIXES = (".yaml", ".yml")
 # Far more than anyone writes: a longer chain is a mistake or an attack.
 _MAX_CHAIN = 8
@@ -197,7 +198,7 @@ def _find(name: str, folder: Path, asked_by: str, mistakes: list[str]) -> Path |
     close = [each for each in names if each.rpartition("/")[2] == short]
     close = close or difflib.get_close_matches(short, names, n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]}?" if close else "; `qpd recipes` lists what is shipped"
-    if os.path.isdir(name):
+    if os.path.isdir(name) or name == "embedded" or name.startswith(_AGENTS):
         hint = f"; of an agent: `qpd run --teacher {name}`"
         if os.path.isfile(os.path.join(name, "recipe.yaml")):
             hint = f"; to go on with a run: `qpd run {name}/recipe.yaml -o {name}`"
@@ -306,12 +307,12 @@ def read_layer(path: Path, label: str, mistakes: list[str]) -> Layer | None:
         mistakes.append(CodedLine(line, ErrorCode.FILE_SYSTEM))
         return None
     except TooLargeError:
-        mistakes.append(
-            _no_yaml(label, "is larger than 64 KiB; this is not a recipe (of an agent: --teacher)")
-        )
+        why = "is larger than 64 KiB; this is not a recipe"
+        mistakes.append(_no_yaml(label, f"{why}; of an agent: `qpd run --teacher {label}`"))
         return None
     except UnicodeDecodeError:
-        mistakes.append(_no_yaml(label, "is not UTF-8 text; this is not a recipe"))
+        agent = f"; of an agent: `qpd run --teacher {label}`" * (path.suffix == ".zip")
+        mistakes.append(_no_yaml(label, f"is not UTF-8 text; this is not a recipe{agent}"))
         return None
     parsed = parse_recipe_text(text)
     mistakes += [_no_yaml(label, mistake) for mistake in parsed.mistakes]

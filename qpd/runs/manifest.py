@@ -149,6 +149,14 @@ class TeacherRecord(BaseModel):
     # What is done to the environment (EnvironmentSource.to_json), where anything is.
     environment: dict[str, Any] | None = None
 
+    @property
+    def played(self) -> EnvironmentSource:
+        """The environment of the run, with what is done to it."""
+        from qpd.environments.source import EnvironmentSource, as_source
+
+        known = self.environment  # None of one that is no more than its id
+        return EnvironmentSource.from_json(known) if known else as_source(self.env_id)
+
     @classmethod
     def of(cls, teacher: Teacher, environment: EnvironmentSource) -> Self:
         """Return the record of a loaded agent in the environment that it plays."""

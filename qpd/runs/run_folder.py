@@ -176,6 +176,8 @@ def require_manifest(path: Path) -> None:
     """Raise RunDirectoryError where `path` is no run directory."""
     if not (path / "manifest.json").is_file():
         what = "has no manifest.json" if path.is_dir() else "is no folder"
+        if path.suffix == ".zip" or any(path.glob("*.zip")):
+            what += f"; of an agent: `qpd run --teacher {path}`"
         if (path / "suite.json").is_file():
             what = f"holds quantized agents: `qpd analyze errors {path}`"
         raise RunDirectoryError(

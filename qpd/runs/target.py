@@ -11,7 +11,7 @@ import numpy as np
 
 from qpd.environments.policy import Policy, network_policy, random_policy
 from qpd.environments.registry import environment_spec, make_vector_env
-from qpd.environments.source import EnvironmentSource, as_source
+from qpd.environments.source import EnvironmentSource
 from qpd.errors.codes import ErrorCode
 from qpd.errors.nearest_name import did_you_mean
 from qpd.errors.user_error import TargetError
@@ -20,7 +20,7 @@ from qpd.integer.integer_student import IntegerEngine
 from qpd.machine.device import choose_device
 from qpd.recipe.bounds import MAX_EPISODES, MAX_FRAMES, MAX_SEED, MAX_SHARPNESS
 from qpd.recipe.schema import MAX_PARALLEL_GAMES, TeacherSettings
-from qpd.runs.manifest import MADE_BY, EvaluatedPolicy, TeacherRecord, date_now
+from qpd.runs.manifest import MADE_BY, EvaluatedPolicy, date_now
 from qpd.runs.played_environment import (
     EnvironmentWish,
     PlayedEnvironment,
@@ -123,7 +123,7 @@ def _allow_its_own(path: Path, wish: EnvironmentWish, has_statistics: bool) -> N
     if wish == EnvironmentWish() and not has_statistics:
         return
     teacher = RunDirectory.open(path, read_only=True).manifest.teacher
-    own = None if teacher is None else _recorded_environment(teacher)
+    own = None if teacher is None else teacher.played
     its_id = None if own is None else own.env_id
     its_wrappers = None if own is None else [each.to_json() for each in own.wrappers]
     wrappers = None if wish.wrappers is None else [each.to_json() for each in wish.wrappers]
@@ -171,11 +171,6 @@ def found_beside(settings: TeacherSettings) -> TeacherSettings:
     if known is None or Path(known).is_file():
         return settings
     return settings.model_copy(update={"vecnormalize": None})
-
-
-def _recorded_environment(record: TeacherRecord) -> EnvironmentSource:
-    known = record.environment  # None of one that is no more than its id
-    return EnvironmentSource.from_json(known) if known else as_source(record.env_id)
 
 
 def _controller(path: Path, wish: EnvironmentWish) -> Target:
@@ -282,7 +277,7 @@ def _from_run(path: Path, policy: str | None, device: str, moved_to: str | Path 
                 ErrorCode.RUN_OTHER_RECIPE,
             )
         played = environment_of(teacher, recipe_wish(recipe))
-        if not _recorded_environment(record).wrappers:  # as its student sees it
+        if not record.played.wrappers:  # as its student sees it
             seeing, own = without_zeros(teacher, played)
             teacher, played = seeing, replace(own, notes=played.notes)
         target = _from_teacher(teacher, played, device)
@@ -299,7 +294,7 @@ def _from_run(path: Path, policy: str | None, device: str, moved_to: str | Path 
         else:
             chosen = IntegerEngine(load_integer_student(file))
         shape = stored_architecture(file)
-        target = Target(name, chosen, _recorded_environment(record), shape.observation_shape)
+        target = Target(name, chosen, record.played, shape.observation_shape)
     settings = recipe.evaluation
     return replace(
         target,

@@ -119,6 +119,7 @@ ANALYSES = [
 ]
 
 REPORTS = [
+    row("report vast.zip", Code.RUN_NOT_A_RUN, "of an agent: `qpd run --teacher vast.zip`"),
     row("report absent", Code.RUN_NOT_A_RUN, "absent: is not a run directory"),
     row("report fresh", Code.NOTHING_MEASURED, "fresh: this run has not begun"),
     row("report run -o page.pdf", Code.COMMAND_LINE, "-o page.pdf: a report is an .html file"),

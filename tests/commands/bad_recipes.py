@@ -10,6 +10,8 @@ FILES = [
     row("run quikstart", Code.RECIPE_NOT_FOUND, "quikstart", "did you mean quickstart?"),
     row("run paper/ppo-xsx", Code.RECIPE_NOT_FOUND, "did you mean paper/ppo-xs?"),
     row("run bare", Code.RECIPE_NOT_FOUND, "bare"),
+    row("run vast.zip", Code.RECIPE_NOT_YAML, "is not UTF-8", "`qpd run --teacher vast.zip`"),
+    row("run embedded", Code.RECIPE_NOT_FOUND, "of an agent: `qpd run --teacher embedded`"),
     row("distill absent.yaml", Code.RECIPE_NOT_FOUND, "absent.yaml"),
     row("run ''", Code.COMMAND_LINE, "after run: an empty word"),
     row("run mini-grid", Code.RECIPE_UNKNOWN_KEY, "mini-grid.yaml: is a grid: `qpd sweep"),

@@ -15,6 +15,9 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import qpd
+from qpd.analysis.report.blocks import Code
+from qpd.analysis.report.inputs import read_inputs
+from qpd.analysis.report.usage import usage_section
 from qpd.cli import app
 from qpd.environments import registry
 from tests.command_line import call
@@ -64,6 +67,23 @@ def test_a_student_is_made_where_the_user_says(
     environment = recipe["environment"]
     assert (environment["kwargs"], environment["wrappers"]) == ({"scale": 2.5}, [DOUBLED])
     code, _, err = call(capsys, command, "made/recipe.yaml", "-o", "made", "--quiet")
+    assert code == 0, err
+
+
+def test_a_report_names_the_module_before_the_command_that_plays(
+    agent: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, err = call(
+        capsys, "run", "--teacher", agent, *SETTINGS, *ENVIRONMENT, "-o", "made", "--quiet"
+    )
+    assert code == 0, err
+    inputs = read_inputs(Path("made"), [], None, 0, lambda text: None)
+    first, play = (block for block in usage_section(inputs).blocks[:2] if isinstance(block, Code))
+    monkeypatch.setenv("QPD_IMPORT", "")  # another shell
+    assert call(capsys, *shlex.split(play.code)[1:])[0] == 2
+    variable, _, module = shlex.split(first.code)[1].partition("=")
+    monkeypatch.setenv(variable, module)
+    code, _, err = call(capsys, *shlex.split(play.code)[1:])
     assert code == 0, err
 
 
