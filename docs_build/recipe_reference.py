@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from docs_build.markdown import markdown_table, number_text
-from qpd.recipe.loading import list_recipes
 from qpd.recipe.schema import Recipe
+from qpd.recipe.shipped import list_recipes
 from qpd.recipe.train_schema import TrainRecipe
 
 HEADER = ("key", "type", "default", "meaning")

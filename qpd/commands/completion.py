@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def complete_recipe(incomplete: str) -> list[tuple[str, str]]:
     """Return the shipped recipes that begin so, each with what it does."""
-    from qpd.recipe.loading import list_recipes
+    from qpd.recipe.shipped import list_recipes
 
     shipped = list_recipes()
     return [(one.name, one.description) for one in shipped if one.name.startswith(incomplete)]
@@ -13,10 +13,9 @@ def complete_recipe(incomplete: str) -> list[tuple[str, str]]:
 
 def complete_grid(incomplete: str) -> list[str]:
     """Return the shipped grids that begin so."""
-    from qpd.recipe.loading import GRID_SUFFIX, recipes_folder
+    from qpd.recipe.shipped import list_grids
 
-    names = [path.stem for path in recipes_folder().rglob(f"*{GRID_SUFFIX}")]
-    return sorted(name for name in names if name.startswith(incomplete))
+    return [name for name in list_grids() if name.startswith(incomplete)]
 
 
 def complete_setting(incomplete: str) -> list[str]:

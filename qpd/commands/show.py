@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from qpd.commands.completion import complete_recipe
 from qpd.commands.output import AsJson, print_json, print_run, print_table
 from qpd.commands.train import print_training
 
@@ -30,10 +31,23 @@ def show(
         (print_training if is_a_training else print_run)(path, as_json)
 
 
-def recipes(as_json: AsJson = False) -> None:
-    """List the recipes that come with QPD."""
-    from qpd.recipe.loading import list_recipes
+def recipes(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="a recipe or grid to print", autocompletion=complete_recipe),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the recipes that come with QPD, or print one: `qpd recipes quickstart > mine.yaml`."""
+    from qpd.recipe.shipped import list_recipes, shipped_text
 
+    if name is not None:
+        text = shipped_text(name)
+        if as_json:
+            print_json({"name": name, "text": text})
+        else:
+            print(text, end="")
+        return
     shipped = list_recipes()
     if as_json:
         print_json({"recipes": [{"name": r.name, "description": r.description} for r in shipped]})

@@ -23,25 +23,16 @@ from qpd.recipe.merging import merge_mappings, merge_sections
 from qpd.recipe.mistakes import accepts_text, describe_errors, recipe_field
 from qpd.recipe.schema import EMBEDDED_TEACHER, Recipe, RecipeError
 from qpd.recipe.section import RecipeSection
+from qpd.recipe.shipped import list_recipes, name_of, recipes_folder
 from qpd.recipe.yaml_text import MAX_RECIPE_BYTES, KeyPath, parse_recipe_text, parse_value
 
 AnyRecipe = TypeVar("AnyRecipe", bound=RecipeSection)
 
 OVERRIDE = "--set"
-GRID_SUFFIX = "-grid.yaml"
 _AGENTS = ("pretrained/", "sb3/")  # folders of agents' names
 _RECIPE_SUFFIXES = (".yaml", ".yml")
 # Far more than anyone writes: a longer chain is a mistake or an attack.
 _MAX_CHAIN = 8
-
-
-@dataclass(frozen=True)
-class ShippedRecipe:
-    """A recipe that comes with QPD: `name` as in `paper/ppo-xxs`, and its first comment line."""
-
-    name: str
-    path: Path
-    description: str
 
 
 @dataclass
@@ -56,27 +47,6 @@ class Layer:
         """Return `file:line` of a key that this layer sets, or the layer's label."""
         line = self.line_of.get(path)
         return f"{self.label}:{line}" if line else self.label
-
-
-def recipes_folder() -> Path:
-    """Return the folder of the shipped recipes, in a checkout and in an installed wheel alike."""
-    return Path(__file__).parents[1] / "recipes"
-
-
-def list_recipes() -> list[ShippedRecipe]:
-    """Return the shipped recipes, sorted by name, those for one's own agent first.
-
-    Files named base.yaml are only inherited from; NAME-grid.yaml are grids (`qpd.sweep.grid`).
-    """
-    folder = recipes_folder()
-    found = []
-    for path in sorted(folder.rglob("*.yaml")):
-        if path.name == "base.yaml" or path.name.endswith(GRID_SUFFIX):
-            continue
-        first = path.read_text(encoding="utf-8").split("\n", 1)[0]
-        name = path.relative_to(folder).with_suffix("").as_posix()
-        found.append(ShippedRecipe(name, path, first.lstrip("# ").strip()))
-    return sorted(found, key=lambda recipe: not recipe.name.startswith("agent/"))
 
 
 def load_recipe(
@@ -193,7 +163,7 @@ def _find(name: str, folder: Path, asked_by: str, mistakes: list[str]) -> Path |
     except (OSError, ValueError):  # too long, or a NUL byte: no such file either
         pass
     names = [item.name for item in list_recipes()]
-    names += [path.relative_to(shipped).with_suffix("").as_posix() for path in _base_files()]
+    names += [name_of(path) for path in _base_files()]
     # The name without its folder comes first: core-3 is controllers/core-3.
     close = [each for each in names if each.rpartition("/")[2] == short]
     close = close or difflib.get_close_matches(short, names, n=1, cutoff=0.6)

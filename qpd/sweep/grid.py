@@ -19,17 +19,11 @@ from pydantic_core import PydanticCustomError
 
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import CodedLine
-from qpd.recipe.loading import (
-    GRID_SUFFIX,
-    Layer,
-    file_label,
-    read_layer,
-    recipes_folder,
-    value_text,
-)
+from qpd.recipe.loading import Layer, file_label, read_layer, value_text
 from qpd.recipe.mistakes import KeyPath, describe_error
 from qpd.recipe.schema import RecipeError
 from qpd.recipe.section import RecipeSection
+from qpd.recipe.shipped import list_grids, recipes_folder
 
 # A grid file may come from anybody: a few axes of a few hundred values each would fill the memory,
 # and every selection is compared with every cell.
@@ -89,13 +83,6 @@ class Grid:
     def place(self, *path: str) -> str:
         """Return `file:line` of a key, or of the nearest one above it that has a line."""
         return _place(self.layer, path)
-
-
-def list_grids() -> list[str]:
-    """Return the names of the shipped grids, sorted."""
-    folder = recipes_folder()
-    found = sorted(folder.rglob(f"*{GRID_SUFFIX}"))
-    return [path.relative_to(folder).with_suffix("").as_posix() for path in found]
 
 
 def load_grid(name: str) -> Grid:

@@ -162,6 +162,14 @@ def test_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0 and all(name in out for name in names)
 
 
+def test_a_recipe_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "recipes", "quickstart")
+    assert (code, out, err) == (0, (ROOT / "recipes/quickstart.yaml").read_text(), "")
+    code, out, _ = call(capsys, "recipes", "breakout/ppo-s")
+    assert code == 0 and "\nbase: breakout/base\n" in out
+    assert "did you mean quickstart?" in call(capsys, "recipes", "quikstart")[2]
+
+
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "--version")
     assert (code, out) == (0, f"qpd {__version__}\n")

@@ -84,7 +84,7 @@ def test_no_exception_passes_whatever_its_class(
     def body() -> None:
         raise Panic("gone \x1b[2J\n" * 100)
 
-    monkeypatch.setattr("qpd.recipe.loading.list_recipes", body)
+    monkeypatch.setattr("qpd.recipe.shipped.list_recipes", body)
     monkeypatch.setattr("tempfile.tempdir", str(Path.cwd()))
     code, out, err = call(capsys, "recipes")
     assert (code, out) == (70, "")

@@ -18,9 +18,9 @@ from docs_build.hook import on_page_markdown, render_equations
 from docs_build.markdown import find_table, markdown_table, number_text
 from docs_build.recipe_reference import recipe_keys, recipe_keys_page, training_keys_page
 from docs_build.site_check import broken_links, external_resources, script_addresses
-from qpd.recipe.loading import list_recipes
 from qpd.recipe.mistakes import all_key_paths
 from qpd.recipe.schema import Recipe
+from qpd.recipe.shipped import list_recipes
 from qpd.recipe.train_schema import TrainRecipe
 from qpd.student_files.quantized import stored_constant_bytes
 

@@ -13,7 +13,7 @@ import qpd
 from qpd.api import resolve_recipe
 from qpd.errors.codes import ErrorCode
 from qpd.phases.whole_run import default_output
-from qpd.recipe.loading import list_recipes
+from qpd.recipe.shipped import list_recipes
 from tests.command_line import call
 from tests.phases.own_environments import Camera
 

@@ -5,15 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from qpd.recipe.loading import (
-    GRID_SUFFIX,
-    list_recipes,
-    load_recipe,
-    override_recipe,
-    recipes_folder,
-)
+from qpd.recipe.loading import load_recipe, override_recipe
 from qpd.recipe.mistakes import all_key_paths, recipe_field
 from qpd.recipe.schema import Recipe, RecipeError, StudentSettings
+from qpd.recipe.shipped import GRID_SUFFIX, list_grids, list_recipes, recipes_folder, shipped_text
+from qpd.sweep.grid import load_grid
 from tests.recipe.recipe_mistakes import mistakes, write
 
 # Grids (test_sweep_grid.py) are told from recipes by their names.
@@ -37,6 +33,18 @@ def test_every_shipped_recipe_loads_and_reads_back(path: Path, tmp_path: Path) -
     assert recipe.base is None
     copy = write(tmp_path, recipe.to_yaml(), "other-name.yaml")
     assert load_recipe(copy) == recipe
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=IDS)
+def test_a_shipped_recipe_that_is_printed_is_the_same_elsewhere(path: Path, tmp_path: Path) -> None:
+    text = shipped_text(path.relative_to(recipes_folder()).as_posix())
+    assert load_recipe(write(tmp_path, text, path.name)) == load_recipe(path)
+
+
+@pytest.mark.parametrize("name", list_grids())
+def test_so_is_a_grid(name: str, tmp_path: Path) -> None:
+    ours, theirs = load_grid(str(write(tmp_path, shipped_text(name), "mine.yaml"))), load_grid(name)
+    assert ours.file == theirs.file
 
 
 @pytest.mark.parametrize("path", ALL_FILES, ids=IDS)

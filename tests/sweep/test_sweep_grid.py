@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qpd.recipe.loading import list_recipes
 from qpd.recipe.schema import RecipeError
+from qpd.recipe.shipped import list_grids, list_recipes
 from qpd.sweep.cells import Cell, ShortTexts, make_cells
-from qpd.sweep.grid import list_grids, load_grid
+from qpd.sweep.grid import load_grid
 from qpd.sweep.sharing import Batch, plan_batches
 from tests.recipe.recipe_mistakes import write
 
