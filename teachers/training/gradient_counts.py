@@ -18,7 +18,8 @@ class GradientCounts:
     """Counts gradients at every `every`-th step of each optimizer, from the first on.
 
     Of all weights, with loss scales taken off and before algorithms clip them; and by what
-    activations return, in networks that are modules. Changes no number where nothing is compiled.
+    activations return, in networks that are modules. Changes no number where nothing is compiled;
+    Atari's blocked frames are left out (`AtariManager`).
     """
 
     def __init__(self, model: BaseAlgorithm, every: int) -> None:
