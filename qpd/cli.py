@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import warnings
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Annotated
 
@@ -33,7 +34,7 @@ from qpd.commands.train import train
 from qpd.errors.codes import ErrorCode
 from qpd.errors.termination import Terminated
 from qpd.errors.user_error import with_code
-from qpd.machine.interrupts import after_imports, stop_waiting
+from qpd.machine.interrupts import Interrupts
 from qpd.version import __version__
 
 app = typer.Typer(
@@ -95,37 +96,36 @@ def main(arguments: list[str] | None = None) -> None:
         after = f"after {words[place - 1]}: " if place else ""
         print_errors([with_code(f"{after}an empty word; give a value", ErrorCode.COMMAND_LINE)])
         sys.exit(2)
-    handlers = {
-        signal.SIGINT: after_imports(lambda _: KeyboardInterrupt()),
-        signal.SIGTERM: after_imports(lambda number: Terminated(128 + number)),
+    errors: dict[signal.Signals, Callable[[], BaseException]] = {
+        signal.SIGINT: KeyboardInterrupt,
+        signal.SIGTERM: lambda: Terminated(128 + signal.SIGTERM),
     }
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        with stdout_for_json() if "--json" in words else nullcontext():
-            code = app(arguments, prog_name="qpd", standalone_mode=False)
-        if code == 130:  # what typer makes of Ctrl-C
-            raise KeyboardInterrupt
-        sys.exit(code if isinstance(code, int) else 0)
-    except (KeyboardInterrupt, typer.Abort):
-        resumes = bool(words) and words[0].partition("-")[0] in _RESUMING  # sweep-cell, too
-        print("interrupted" + (f": {_GOES_ON}" if resumes else ""), file=sys.stderr)
-        sys.exit(130)
-    except SystemExit:
-        raise
-    except BaseException as error:  # a Rust extension's panic is no Exception
-        lines = error_lines(error)
-        if lines is None:
-            print_errors([crash_line(error, words)])
-            sys.exit(EXIT_CODE)
-        if (text := asked_help(error)) is not None:
-            print(text)
+    with Interrupts(errors) as interrupts:
+        try:
+            try:
+                with stdout_for_json() if "--json" in words else nullcontext():
+                    code = app(arguments, prog_name="qpd", standalone_mode=False)
+            finally:  # what is said below is said to the end
+                interrupts.over()
+            if code == 130:  # what typer makes of Ctrl-C
+                raise KeyboardInterrupt
+            sys.exit(code if isinstance(code, int) else 0)
+        except (KeyboardInterrupt, typer.Abort):
+            resumes = bool(words) and words[0].partition("-")[0] in _RESUMING  # sweep-cell, too
+            print("interrupted" + (f": {_GOES_ON}" if resumes else ""), file=sys.stderr)
+            sys.exit(130)
+        except SystemExit:
+            raise
+        except BaseException as error:  # a Rust extension's panic is no Exception
+            lines = error_lines(error)
+            if lines is None:
+                print_errors([crash_line(error, words)])
+                sys.exit(EXIT_CODE)
+            if (text := asked_help(error)) is not None:
+                print(text)
+                sys.exit(2)
+            print_errors(lines)
             sys.exit(2)
-        print_errors(lines)
-        sys.exit(2)
-    finally:  # what comes now is Python's own end
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        stop_waiting()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from qpd.analysis.paper.matching import mismatches
 from qpd.analysis.returns.mean_bootstrap import ScorePair, Seeds
 from qpd.analysis.returns.policy_groups import PolicyGroup, differing_keys
 from qpd.analysis.runs.student_settings import phase_samples, setting_text
+from qpd.runs.run_directory import RunDirectory
 from qpd.teachers.archive.algorithm import ACTOR_CRITIC_ALGORITHMS
 
 _TEMPERATURE = "distill.temperature"
@@ -46,8 +47,13 @@ class Side:
     @property
     def wanted(self) -> str:
         """Return what is needed where no run is on this side, with a command that makes it."""
+        return f"needs {self.told}: {self.command(None)}"
+
+    @property
+    def told(self) -> str:
+        """Return what this side is, with the samples that it must have learned from."""
         least = f" of {self.least_samples:,} samples or more" if self.least_samples else ""
-        return f"needs {self.name}{least}: {self.command(None)}"
+        return f"{self.name}{least}"
 
     def holds(self, group: PolicyGroup) -> bool:
         """Return whether `group` is on this side."""
@@ -82,7 +88,14 @@ class Side:
             if now.get(key) not in (value if isinstance(value, tuple) else (value,))
         ]
         recipe = _FALLBACK if like is None else shlex.quote(f"{like.runs[0]}/recipe.yaml")
+        if like is not None and _learns_by_reward(like):  # `holds` would leave it out
+            sets.append("--set finetune.reward=null")
         return " ".join(["`qpd run", recipe, *sets, target]) + "`"
+
+
+def _learns_by_reward(group: PolicyGroup) -> bool:
+    """Return whether phase 3 of a run does, of which a student of phase 1 tells nothing."""
+    return RunDirectory.open(Path(group.runs[0]), read_only=True).recipe.finetune.reward is not None
 
 
 @dataclass(frozen=True)
@@ -283,7 +296,7 @@ def _missing(
     played = [pair for pair in candidates if pair.fewest_episodes]
     commands = "; ".join(side.command(None) for side in sides)
     if any(side.recipe for side in sides):  # made for each other
-        return f"needs {sides[0].name} and {sides[1].name}: {commands}"
+        return f"needs {sides[0].told} and {sides[1].told}: {commands}"
     if played:
         # The pair with the fewest other differences shows best which single change is missing.
         near = min(played, key=lambda pair: len(_differences(pair, free)))
@@ -296,8 +309,8 @@ def _missing(
     for place, side in enumerate(sides):
         if not present[place] and present[1 - place]:
             like = max(present[1 - place], key=lambda group: group.num_episodes)
-            return f"needs {side.name}: {side.command(like)}"
-    return f"needs {sides[0].name} and {sides[1].name}: {commands}"
+            return f"needs {side.told}: {side.command(like)}"
+    return f"needs {sides[0].told} and {sides[1].told}: {commands}"
 
 
 def _evaluation(group: PolicyGroup) -> str:

@@ -11,6 +11,7 @@ from qpd.analysis.report.blocks import Picture, Pictures, Section, Table
 from qpd.analysis.report.figure_uri import figure_uri
 from qpd.analysis.report.inputs import ReportInputs
 from qpd.analysis.runs.run_table import LABELS
+from qpd.evaluation.return_words import interval_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,11 +27,14 @@ def returns_section(inputs: ReportInputs) -> Section:
         return Section("returns", title, left_out="No policy of this run has been evaluated yet.")
     uri = figure_uri(lambda figure: _draw(figure, measured), 0.75 + 0.42 * len(measured))
     alt = "Returns of single games. " + " ".join(
-        f"{LABELS[name]}: mean {e['mean']:.1f}, interval {e['interval'][0]:.1f} to "
-        f"{e['interval'][1]:.1f}, from {min(e['returns']):g} to {max(e['returns']):g}."
+        f"{LABELS[name]}: mean {e['mean']:,.1f}, {interval_words(e['interval'], e['episodes'])}, "
+        f"from {min(e['returns']):g} to {max(e['returns']):g}."
         for name, e in measured.items()
     )
-    caption = "A dot is a game; diamond and bar are the mean and its 95% bootstrap interval."
+    caption = (
+        "A dot is a game; diamond and bar are the mean and its 95% bootstrap interval, which one "
+        "game has not."
+    )
     pictures = Pictures([Picture(uri, alt, caption)], _quantiles(measured))
     return Section("returns", title, [pictures])
 
@@ -55,7 +59,7 @@ def _draw(figure: Figure, measured: dict[str, Any]) -> None:
         # Vertical jitter tells equal returns apart; seeded, so the same run draws the same page.
         heights = row + rng.uniform(-0.14, 0.34, len(games))
         ax.scatter(games, heights, s=7, color=colour, alpha=0.55, linewidths=0)
-        low, high = evaluation["interval"]
+        low, high = evaluation["interval"] if len(games) > 1 else (np.nan, np.nan)
         mean = evaluation["mean"]
         ax.errorbar(
             mean,

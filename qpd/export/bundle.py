@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from qpd.errors.codes import ErrorCode
+from qpd.errors.terminal_text import printable
 from qpd.errors.user_error import UserError
 from qpd.files.atomic import write_bytes, write_json
 from qpd.files.json_input import read_json
@@ -84,7 +85,7 @@ def load_export_source(path: Path) -> ExportSource:
     # Every run's file has the same name; its folder's says which run it is.
     folder = file.resolve().parent.name
     name = folder if file.name == "quantized.safetensors" else file.stem
-    return ExportSource(student, student_origin(file), name, file.stat().st_size)
+    return ExportSource(student, student_origin(file), printable(name), file.stat().st_size)
 
 
 def _why_no_integers(path: Path) -> str:

@@ -39,10 +39,11 @@ def parts_words(about: dict[str, Any]) -> str:
     found = about.get("features")
     if part_names(found) is None or not isinstance(found, list):
         return ""
-    forms = _forms(about) or [""] * len(found)
+    forms = _forms(about)
+    forms = forms if len(forms) == len(found) else [""] * len(found)
     return ", ".join(
         f"{printable(key)} ({size}{', ' * bool(form)}{form})"
-        for (key, size), form in zip(found, forms, strict=False)
+        for (key, size), form in zip(found, forms, strict=True)
     )
 
 

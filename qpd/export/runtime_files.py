@@ -73,7 +73,7 @@ def model_metadata(source: ExportSource) -> dict[str, str]:
     is_atari = bool(student.architecture.stacks_frames)
     names = action_names(env_id) if isinstance(student.actions, Discrete) else None
     return {
-        "student": printable(source.name),
+        "student": source.name,
         "env_id": env_id,
         "preprocessing": _preprocessing(student, source.about),
         "logit_scale": repr(student.output_scale),

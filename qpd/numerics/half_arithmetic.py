@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from numbers import Number
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ _SUMS = {F.mse_loss, Tensor.mean, Tensor.sum}
 # A number that is added would be rounded to float16 first.
 _ADDED = {
     Tensor.__add__, Tensor.__radd__, Tensor.__sub__, Tensor.__rsub__, Tensor.add, Tensor.sub,
-    torch.add, torch.sub,
+    Tensor.subtract, torch.add, torch.sub, torch.subtract, torch.rsub,
 }  # fmt: skip
 # Float32 copies of all images at once would take the memory that float16 saves.
 _IMAGES_AT_ONCE = 16
@@ -44,17 +45,19 @@ class HalfArithmetic(TorchFunctionMode):
             return _linear(*args, **(kwargs or {}))
         if func is F.conv2d:
             return _conv2d(*args, **(kwargs or {}))
-        added = (
-            (args[1] if len(args) > 1 else (kwargs or {}).get("other")) if func in _ADDED else None
-        )
-        if func in _SUMS or isinstance(added, float | int):
-            return _by_float32(func, args, kwargs or {})
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if func in _SUMS or (func in _ADDED and _adds_a_number(*args, **kwargs)):
+            return _by_float32(func, args, kwargs)
+        return func(*args, **kwargs)
 
 
 def arithmetic_of(form: FloatFormat, dtype: torch.dtype) -> AbstractContextManager[Any]:
     """Return a context in which tensors of `dtype`, float16 or wider, have the format's numbers."""
     return HalfArithmetic() if dtype == torch.float16 else RoundedArithmetic(form)
+
+
+def _adds_a_number(input: object = None, other: object = None, **_: object) -> bool:
+    return isinstance(other, Number) or isinstance(input, Number)
 
 
 def _is_half(x: Tensor) -> bool:
@@ -63,10 +66,10 @@ def _is_half(x: Tensor) -> bool:
 
 def _by_float32(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the float32 results of float16 numbers, rounded to float16 once."""
-    if not _is_half(args[0]):
+    if not all(map(_is_half, (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)))):
         return func(*args, **kwargs)
-    wide = tree_map_only(Tensor, Tensor.float, args)
-    return func(*wide, **kwargs).half()
+    args, kwargs = tree_map_only(Tensor, Tensor.float, (args, kwargs))
+    return func(*args, **kwargs).half()
 
 
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -44,8 +44,9 @@ class RoundedArithmetic(TorchDispatchMode):
     differences, products and quotients of up to 10 mantissa bits are those that the format would
     give, bit for bit; use float64 for more, and for subnormal numbers of 8 exponent bits, which
     float32 has rounded already. Views, copies and comparisons are exact. What writes into lists of
-    tensors rounds once, at its end: optimizers that are `fused`, for a whole step. For float16
-    tensors see `HalfArithmetic`.
+    tensors rounds once, at its end: optimizers that are `fused`, for a whole step. Counts
+    of PyTorch's Adam are tensors and so such numbers, too: in fp16 they stand still at 2,048. For
+    float16 tensors see `HalfArithmetic`.
     """
 
     _is_paused = False

@@ -19,7 +19,6 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from qpd.machine.cores import CORES_VARIABLE
-from qpd.machine.interrupts import after_imports
 from qpd.runs.run_directory import LOCK_NAME
 
 STARTED = "sweep: started"  # in a job's log; the sweep counts these lines
@@ -125,7 +124,6 @@ def begin_supervised() -> None:
 
     Called in a job's process. The worker holds the other end of stdin; when it is gone, stdin ends.
     """
-    signal.signal(signal.SIGINT, after_imports(lambda _: KeyboardInterrupt()))
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 

@@ -21,7 +21,6 @@ from stable_baselines3.common.monitor import Monitor
 import qpd
 from qpd import cli
 from qpd.hub.markdown import escape
-from qpd.teachers.archive.sb3_archive import read_sb3_archive
 from tests.command_line import call
 from tests.phases.small_trainings import Interrupts
 
@@ -118,7 +117,6 @@ def test_without_files_beside_it_the_card_says_what_is_not_known(
 ) -> None:
     DQN("MlpPolicy", "CartPole-v1", buffer_size=10, device="cpu").save(tmp_path / "mine.zip")
     DQN("MlpPolicy", "CartPole-v1", buffer_size=10, device="cpu", seed=7).save(tmp_path / "7.zip")
-    assert read_sb3_archive(tmp_path / "7.zip").seed == 7  # which the card then shows
     agent, folder = tmp_path / "mine.zip", tmp_path / "card"
     command = ("teacher", "card", agent, "-o", folder, "--episodes", 3, "--env", "CartPole-v1")
     code, out, err = call(capsys, *command, "--json")
@@ -131,6 +129,10 @@ def test_without_files_beside_it_the_card_says_what_is_not_known(
     assert (folder / "dqn-CartPole-v1.zip").read_bytes() == agent.read_bytes()
     metadata = yaml.safe_load(text.split("---")[1])
     assert metadata["library_name"] == "stable-baselines3"
+    with_seed = tmp_path / "with-seed"
+    command = ("teacher", "card", tmp_path / "7.zip", "-o", with_seed, *command[5:])
+    assert call(capsys, *command)[0] == 0
+    assert "| Seed of the training | 7 |" in (with_seed / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

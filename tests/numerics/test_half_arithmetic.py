@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -18,6 +19,9 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "sum": lambda x, y, _: (x * y).sum(dim=1, keepdim=True),
     # 0.1 is no number of float16, and 0.1 + x rounds once.
     "added": lambda x, y, _: (0.1 + x) * (y - 0.1) + (0.1 - x),
+    "added by keyword": lambda x, y, _: torch.add(input=x, other=0.1) * torch.rsub(y, 0.1),
+    "subtracted": lambda x, y, _: torch.subtract(x, 0.1) * y.subtract(4097),
+    "NumPy's": lambda x, y, _: (x + np.float32(0.1)) * (y + np.int64(4097)),
     "added by a function": lambda x, y, _: torch.add(x, 0.1) * torch.sub(y, other=0.1) + (x + 4097),
 }
 
