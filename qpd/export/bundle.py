@@ -81,6 +81,11 @@ def load_export_source(path: Path) -> ExportSource:
             "--bits 8 --activations 8` makes a run, or `qpd run --teacher AGENT` a student",
             ErrorCode.STUDENT_MISSING,
         )
+    if path.is_dir() and not file.is_file() and not is_training(path):
+        raise StudentFileError(
+            f"{path}: there is no quantized student yet; `qpd quantize {path}` makes it",
+            ErrorCode.STUDENT_MISSING,
+        )
     student = load_integer_student(file)
     # Every run's file has the same name; its folder's says which run it is.
     folder = file.resolve().parent.name

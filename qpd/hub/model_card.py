@@ -203,8 +203,8 @@ def _results(source: PushSource) -> str:
             cells = [f"**{cell}**" for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
     # Parameters compare the networks, bytes the files that have to be shipped.
-    parameters_apart = _apart(teacher.num_parameters / architecture.num_parameters, "{:.1f}")
-    bytes_apart = _apart(teacher_bytes / student_bytes, "{:.0f}")
+    parameters_apart = _apart(teacher.num_parameters / architecture.num_parameters)
+    bytes_apart = _apart(teacher_bytes / student_bytes)
     has_none = source.export.student.actions.has_values or teacher.algo == SEARCH_ALGORITHM
     critic = "" if has_none else ", critic included"
     bold, other, counted = "student", "its teacher", "the teacher"
@@ -221,9 +221,11 @@ def _results(source: PushSource) -> str:
     return "\n".join(lines)
 
 
-def _apart(ratio: float, form: str) -> str:
+def _apart(ratio: float) -> str:
     # What is small already may grow: an agent of a few weights, or XXL.
-    return f"{form.format(ratio)} times fewer" if ratio >= 1.0 else f"{1 / ratio:.1f} times more"
+    how = "fewer" if ratio >= 1.0 else "more"
+    ratio = max(ratio, 1 / ratio)
+    return f"{ratio:.0f} times {how}" if ratio >= 100 else f"{ratio:.1f} times {how}"
 
 
 def _student(source: PushSource) -> str:

@@ -10,7 +10,7 @@ EXPORTS = [
     row("export run", Code.COMMAND_LINE, "Missing option '--format'"),
     row("export absent --format c", Code.STUDENT_MISSING, "absent: no such file or folder; give"),
     row("export bare --format c", Code.STUDENT_MISSING, "bare"),
-    row("export half --format c", Code.STUDENT_MISSING, "half/quantized.safetensors", "run the"),
+    row("export half --format c", Code.STUDENT_MISSING, "half", "`qpd quantize half` makes it"),
     row("export note.txt --format c", Code.STUDENT_DAMAGED, "note.txt"),
     row("export misfit.zip --format c", Code.STUDENT_MISSING, "misfit.zip: is no run and no quan"),
     row("export half/distilled.safetensors --format c", Code.STUDENT_DAMAGED, "half/distilled"),
@@ -26,7 +26,7 @@ EXPORTS = [
 CORES = [
     row("fpga run --device xc7a15", Code.COMMAND_LINE, "--device xc7a15", "did you mean xc7a15t?"),
     row("fpga run", Code.COMMAND_LINE, "Missing option '--device'"),
-    row("fpga half --device xc7a15t", Code.STUDENT_MISSING, "half/quantized.safetensors"),
+    row("fpga half --device xc7a15t", Code.STUDENT_MISSING, "`qpd quantize half` makes it"),
     row("fpga run --device ecp5-25k --multipliers 0", Code.COMMAND_LINE, "--multipliers"),
     row(
         "fpga run --device ecp5-25k --constants ram",
@@ -49,7 +49,7 @@ SELECTIONS = [
 
 BENCHES = [
     row("bench absent", Code.STUDENT_MISSING, "absent"),
-    row("bench half", Code.STUDENT_MISSING, "half/quantized.safetensors"),
+    row("bench half", Code.STUDENT_MISSING, "half", "`qpd quantize half` makes it"),
     row("bench emptystudent", Code.STUDENT_DAMAGED, "emptystudent/quantized.safetensors"),
     row("bench run --sizes XXXS", Code.COMMAND_LINE, "--sizes XXXS", "did you mean XXS?"),
     row("bench run --runtimes onnx", Code.COMMAND_LINE, "--runtimes onnx", "onnx-"),
@@ -149,7 +149,8 @@ COMMANDS = [
     row("run ci --set", Code.COMMAND_LINE, "--set", "requires an argument"),
     row("show", Code.COMMAND_LINE, "Missing argument", "runs"),
     row("show run --jsn", Code.COMMAND_LINE, "No such option: --jsn", "--json"),
-    row("recipes extra", Code.COMMAND_LINE, "unexpected extra argument"),
+    row("recipes ci extra", Code.COMMAND_LINE, "unexpected extra argument"),
+    row("recipes quikstart", Code.RECIPE_NOT_FOUND, "is no shipped recipe", "quickstart?"),
     row("recipes --jso", Code.COMMAND_LINE, "No such option: --jso", "--json"),
     row("doctor extra", Code.COMMAND_LINE, "unexpected extra argument"),
     row("show absent --json", Code.RUN_NOT_A_RUN, "absent: is not a run directory"),
