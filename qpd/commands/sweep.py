@@ -64,8 +64,7 @@ def sweep(
         return
     if not folder.exists():  # else its cells may all be done, which needs no Ray
         require_ray()
-    if loaded.file.share_stream:
-        _check_fit(cells, folder)
+    _check_fit(cells, folder)
     with open_output(folder):
         batches = plan_batches(cells, folder.resolve(), loaded.file.share_stream)
         work = Sweep(cells, batches, folder, wants)
@@ -77,18 +76,34 @@ def sweep(
 
 
 def _check_fit(cells: list[Any], folder: Path) -> None:
-    """Raise PreparationError for a cell that would fail after a phase 1 shared with others."""
+    """Raise UserError with a line for each way in which agents, sizes and environments misfit.
+
+    Of cells that differ in nothing that fits or does not, such as the seed, the first is looked at.
+    """
+    from qpd.errors.user_error import CodedLine, UserError
+    from qpd.phases.preparation import PreparationError, prepare
+    from qpd.runs.played_environment import recipe_wish
     from qpd.sweep.cells import CellProgress, cell_progress
 
-    waiting = [cell for cell in cells if cell_progress(folder / cell.name) == CellProgress()]
-    if not waiting:
-        return
-    from qpd.phases.preparation import prepare
-    from qpd.runs.played_environment import recipe_wish
-
-    for cell in waiting:
+    fitting = dict.fromkeys(("teacher", "environment", "student", "collection", "replay"), True)
+    looked_at: set[str] = set()
+    mistakes: dict[str, CodedLine] = {}
+    for cell in cells:
+        if cell_progress(folder / cell.name) != CellProgress():  # begun: it did fit
+            continue
+        key = cell.recipe.model_dump_json(include={**fitting, "finetune": {"reward"}})
+        if key in looked_at:
+            continue
+        looked_at.add(key)
         recipe_wish(cell.recipe).allow_modules()
-        prepare(cell.recipe, "cpu")
+        try:
+            prepare(cell.recipe, "cpu")
+        except UserError as error:
+            for line in error.lines:
+                code = getattr(line, "code", error.code)
+                mistakes.setdefault(line, CodedLine(f"{cell.name}: {line}", code))
+    if mistakes:
+        raise PreparationError(list(mistakes.values()))
 
 
 def sweep_cell(
