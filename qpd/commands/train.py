@@ -232,6 +232,9 @@ def print_training(path: Path, as_json: bool, quiet: bool = False) -> None:
 def _print_training(path: Path, summary: dict[str, Any]) -> None:
     print_text(f"{path}: training of {summary['algo']} on {summary['env_id']}")
     rows = [[key, _shown(value)] for key, value in summary.items() if key not in _IN_TITLE]
+    # `qpd teacher info` counts the network that acts, without critics' and targets' copies.
+    rows = [[key, f"{text}, all networks" * bool(text)] if key == "num_parameters" else [key, text]
+            for key, text in rows]  # fmt: skip
     print_table(["training", ""], [row for row in rows if row[1]])
     if _has_vanished(summary):
         print_text(
