@@ -97,7 +97,7 @@ class StudentArchitecture:
         has_image = self.image_shape is not None
         counts = range(NATURE_CONVOLUTIONS, len(KERNELS) + 1) if has_image else range(1)
         if len(self.conv_channels) not in counts:
-            wanted = "vectors need none, as sizes mlp-N have them"
+            wanted = "vectors need no convolutions, and sizes mlp-N have none"
             if has_image and not self._fits_nature():
                 wanted = _TOO_SMALL
             elif has_image:

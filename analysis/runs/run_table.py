@@ -189,14 +189,23 @@ def summary_rows(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         if evaluation is not None:
             interval = interval_text(evaluation["interval"], evaluation["episodes"])
             shown = f"{evaluation['mean']:,.1f} {interval}"
-            # A share of a negative return (LunarLander's) would rank policies upside down.
-            if base is not None and base["mean"] > 0:
-                ratio = f"{evaluation['mean'] / base['mean']:.0%}"
+            ratio = share_of_teacher(evaluation, base)
         sizes = [f"{entry['num_parameters']:,}", str(entry_widths(entry))]
         for size in (entry["size_bytes"], entry["constant_bytes"]):
             sizes.append("-" if size is None else f"{size:,}")
         rows.append([LABELS[name], shown, ratio, *sizes])
     return header, rows
+
+
+def share_of_teacher(evaluation: dict[str, Any], base: dict[str, Any] | None) -> str:
+    """Return the return as a share of the teacher's; `-` unless that is known to be above 0.
+
+    A share of a negative return (LunarLander's) would rank policies upside down, and one of a
+    return near 0 may be anything.
+    """
+    if base is None or base["interval"][0] <= 0:
+        return "-"
+    return f"{evaluation['mean'] / base['mean']:.0%}"
 
 
 def summary_caption(summary: dict[str, Any]) -> str:
@@ -214,8 +223,9 @@ def summary_caption(summary: dict[str, Any]) -> str:
             "; of teacher: -, as the teacher was not evaluated: "
             "`qpd evaluate RUN --policy teacher` does that"
         )
-    elif base["mean"] <= 0:
-        missing = "; of teacher: -, as its return is not above 0"
+    elif base["interval"][0] <= 0:
+        where = "is not above 0" if base["mean"] <= 0 else "may as well be below 0"
+        missing = f"; of teacher: -, as its return {where}"
     text = f"{_each(games_text, 'episodes', summary)}, {printable(measured[0]['acting'])}"
     if "teacher_sharpened" in summary["policies"]:
         sharpened = summary["policies"]["teacher_sharpened"]["return"]["acting"]

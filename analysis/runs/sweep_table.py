@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from qpd.analysis.runs.run_identity import agent_title
-from qpd.analysis.runs.run_table import run_summary
+from qpd.analysis.runs.run_table import run_summary, share_of_teacher
 from qpd.evaluation.return_words import interval_text
 
 _STUDENTS = ("qat", "ptq", "distilled")
@@ -85,6 +85,5 @@ def _row(cell: dict[str, Any]) -> list[str]:
     if returns is not None:
         interval = interval_text(returns["interval"], returns["episodes"])
         row[3] = f"{returns['mean']:,.1f} {interval}"
-        if base and base["mean"] > 0:
-            row[4] = f"{returns['mean'] / base['mean']:.0%}"
+        row[4] = share_of_teacher(returns, base)
     return row

@@ -164,7 +164,7 @@ def _lacking(requirement: Requirement, inside: tuple[str, ...] = ()) -> list[str
 
     if not _fits(requirement):
         found = _version(requirement.name)
-        wrong = "" if found is None else f" {found} (needed {requirement.specifier})"
+        wrong = "" if found is None else f"{requirement.specifier} (here: {found})"
         return [f"{requirement.name}{wrong}"]
     lacking: list[str] = []
     for extra in requirement.extras - set(inside):

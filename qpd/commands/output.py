@@ -123,8 +123,9 @@ def print_run(path: Path, as_json: bool, quiet: bool = False) -> None:
         print_text(summary_title(summary))
         header, rows = summary_rows(summary)
         print_table(header, rows)
-        print_text(summary_caption(summary))
-        print_text(time_line(summary))
+        for line in (summary_caption(summary), time_line(summary)):
+            if line:  # in phase 1 there is neither
+                print_text(line)
         if summary["under_way"] is not None:
             print_text(summary["under_way"])
     if not quiet:

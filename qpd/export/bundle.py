@@ -267,9 +267,10 @@ def refuse_foreign(folder: Path, target: str) -> None:
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         pass  # no manifest, or one that no export has written
     if there != target:
-        what = f"a {there} export" if there else "something that is not an export"
+        what = f"holds a {there} export" if there else "holds something that is not an export"
+        what = what if folder.is_dir() else "is a file"
         raise ExportError(
-            f"{folder}: holds {what}; name a new folder for {target} with -o",
+            f"{folder}: {what}; name a new folder for {target} with -o",
             ErrorCode.OUTPUT_TAKEN,
         )
     for name, checksum in checksums.items():

@@ -28,7 +28,10 @@ def whole_folder(place: Path) -> Iterator[Path]:
     it leads to is meant. Raises OSError.
     """
     place = Path(os.path.realpath(place))  # `.` and `..` have no name
-    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_made(place, error) from error
     _remove_leftovers(place.parent)
     with ExitStack() as held:
         # On the same file system, where a rename is atomic; random names keep two writers apart.
@@ -78,10 +81,14 @@ def _held_new(place: Path, held: ExitStack) -> Path:
         try:
             fresh.mkdir()
         except OSError as error:
-            error.filename = str(place)  # what the user has heard of
-            raise
+            raise _not_made(place, error) from error
         if _hold(fresh, held):
             return fresh
+
+
+def _not_made(place: Path, error: OSError) -> OSError:
+    """Return the error with the name that the user has heard of; as if an input lacked, else."""
+    return OSError(error.errno, f"cannot be made: {error.strerror}", str(place))
 
 
 def _hold(folder: Path, held: ExitStack) -> bool:

@@ -12,6 +12,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.phases.play import Play
 from qpd.phases.preparation import prepare
 from qpd.phases.student_run import StudentRun, open_student
+from qpd.recipe.differences import recipe_differences
 from qpd.recipe.loading import override_recipe
 from qpd.recipe.schema import RecipeError
 from qpd.runs.fork import fork_run
@@ -75,8 +76,11 @@ def open_later(
             return
         is_same = at_same_place(opened.recipe, changed) == changed
         if opened.phase(phase).state != "pending" and not is_same:
+            before = at_same_place(opened.recipe, changed)
+            told = "; ".join(recipe_differences(before, changed))
+            line = f"{path}: {phase} has begun with other settings ({told})"
             raise RunDirectoryError(
-                [f"{path}: {phase} has begun with other settings; `qpd quantize {path} -o NEW`"],
+                [f"{line}: with -o NEW as well `qpd quantize` makes another run"],
                 ErrorCode.RUN_OTHER_RECIPE,
             )
         opened.replace_recipe(changed)

@@ -101,7 +101,9 @@ def test_a_teacher_that_is_gone_gives_no_ratio_and_a_line(made: Path, tmp_path: 
     assert name is None and f"{zip_file} is no longer the teacher of this run" in line
 
 
-def test_an_image_student_outside_a_run_falls_back_to_the_embedded_agent(tmp_path: Path) -> None:
+def test_an_image_student_outside_a_run_falls_back_to_the_embedded_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "quantized.safetensors"
     shutil.copyfile(RUNS / "breakout-dqn-s" / "quantized.safetensors", file)
     name, (line,) = without_teacher(run_model(file))
@@ -109,8 +111,9 @@ def test_an_image_student_outside_a_run_falls_back_to_the_embedded_agent(tmp_pat
     assert "ratios to the embedded ppo BreakoutNoFrameskip-v4" in line
     assert f"{tmp_path}: is not a run directory" in line
     # In its run it is compared with its own.
-    name, notes = without_teacher(run_model(RUNS / "breakout-dqn-s" / "quantized.safetensors"))
-    assert (name, notes) == ("teacher dqn BreakoutNoFrameskip-v4", [])
+    monkeypatch.chdir(RUNS.parent)
+    name, notes = without_teacher(run_model(RUNS / "pong/ppo-s/quantized.safetensors"))
+    assert (name, notes) == ("teacher ppo PongNoFrameskip-v4", [])
 
 
 def test_without_sb3_qpds_own_module_is_the_baseline(

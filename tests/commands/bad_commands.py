@@ -17,10 +17,10 @@ EXPORTS = [
     row("export cutstudent --format c", Code.STUDENT_DAMAGED, "cutstudent/quantized.safetensors"),
     row("export oldstudent --format c", Code.STUDENT_FORMAT, "format version 0", "reads 2"),
     row("export run --format c -o foreign", Code.OUTPUT_TAKEN, "foreign: holds something that is"),
-    row("export run --format c -o note.txt", Code.OUTPUT_TAKEN, "note.txt: holds something"),
-    row("export run --format c -o note.txt/x", Code.FILE_SYSTEM, "note.txt"),
+    row("export run --format c -o note.txt", Code.OUTPUT_TAKEN, "note.txt: is a file; name a new"),
+    row("export run --format c -o note.txt/x", Code.FILE_SYSTEM, "note.txt/x: cannot be made: "),
     row("export run --format c -o .", Code.OUTPUT_TAKEN, ".: is the current folder", "with -o"),
-    row("export run --format c -o /proc/x", Code.FILE_SYSTEM, "/proc/"),
+    row("export run --format c -o /proc/x", Code.FILE_SYSTEM, "/proc/x: cannot be made: "),
 ]
 
 CORES = [

@@ -139,7 +139,7 @@ def test_a_small_run_in_steps_and_again(
     assert code == 0, err
     assert json.loads(out)["policies"]["ptq"]["weight_bits"] == 3
     code, _, err = call(capsys, "quantize", "run", "--set", "quantize.weight_bits=4")
-    assert code == 2 and "begun with other settings" in err
+    assert code == 2 and "begun with other settings (quantize.weight_bits: was 3, now 4)" in err
     code, out, err = call(capsys, "finetune", "run", "--json")
     assert code == 0, err
     assert json.loads(out)["phases"]["finetune"] == "done"

@@ -1,5 +1,6 @@
 """`qpd show`: what each policy takes as a file and as constants."""
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,10 @@ def test_a_missing_share_of_the_teacher_is_explained() -> None:
     negative = run_summary(RUNS / "classic-a2c-acrobot")  # -1 for every step
     assert summary_caption(negative).endswith("; of teacher: -, as its return is not above 0")
     assert "of teacher" not in summary_caption(run_summary(RUNS / "classic-ppo-cartpole"))
+    unsure = copy.deepcopy(run_summary(RUNS / "classic-ppo-cartpole"))
+    unsure["policies"]["teacher"]["return"] |= {"mean": 32.3, "interval": [-144.4, 120.7]}
+    assert {row[2] for row in summary_rows(unsure)[1]} == {"-"}
+    assert summary_caption(unsure).endswith("as its return may as well be below 0")
 
 
 def test_a_run_under_way_says_how_far_it_is(
