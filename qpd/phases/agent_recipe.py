@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,14 +83,26 @@ def from_root(source: str) -> str:
     return os.path.abspath(path) if is_local and not comes_with_qpd(source) else source
 
 
-def told_by_agent(teacher: AgentSource) -> list[str]:
-    """Return the overrides that unset what the agent's own files say: algorithm, environment."""
+def told_by_agent(teacher: AgentSource, recipe: Recipe | None) -> list[str]:
+    """Return the overrides that unset what the agent's own files say: algorithm, environment.
+
+    Warns where `recipe` was made for another environment, whatever its version.
+    """
     try:
         files = find_teacher_files(teacher if isinstance(teacher, str) else Path(teacher))
     except TeacherError:  # raised again by `prepare`, which says what is wrong with the agent
         return []
+    played = files.env_id
+    made_for = None if recipe is None else recipe.teacher.env
+    if recipe is not None and made_for and played and _game(made_for) != _game(played):
+        line = f"recipe {recipe.name} is for {made_for}; {teacher} plays {played}, and keeps to it"
+        warnings.warn(line, stacklevel=2)
     lines = ["teacher.algo=null"] if files.algo_hint is not None else []
     return [*lines, "teacher.env=null"] if files.env_id is not None else lines
+
+
+def _game(env_id: str) -> str:
+    return re.sub(r"-v\d+$", "", env_id)
 
 
 def choose_recipe(named: Sequence[str], changes: Sequence[str]) -> tuple[str, list[str]]:
@@ -159,6 +173,8 @@ def resolve_recipe(
 
     found = resolved([*named, *changes])  # every mistake is told before anything is fetched
     if teacher is not None:
-        found = resolved([*named, *told_by_agent(teacher), *changes])
+        is_told = any(line.startswith("teacher.env=") for line in changes)
+        unset = told_by_agent(teacher, None if is_told else found)
+        found = resolved([*named, *unset, *changes])
     recipe_wish(found).allow_modules()  # the recipe is the user's: what it names may be imported
     return found

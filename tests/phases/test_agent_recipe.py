@@ -47,6 +47,17 @@ def test_images_and_vectors_have_recipes_of_their_own(teacher_zip: Path) -> None
     ]
 
 
+def test_a_recipe_of_another_environment_is_said_to_be_one(teacher_zip: Path) -> None:
+    with pytest.warns(
+        UserWarning, match="classic-ppo-lunarlander is for LunarLander-v2; .* plays C"
+    ):
+        found = resolve_recipe("discrete/ppo-lunarlander", teacher=teacher_zip)
+    assert found.teacher.env is None
+    # Of the same, or where the user names one, there is nothing to say.
+    resolve_recipe("discrete/ppo-cartpole", teacher=teacher_zip)
+    resolve_recipe("discrete/ppo-lunarlander", ["teacher.env=CartPole-v1"], teacher=teacher_zip)
+
+
 def test_an_image_that_vecnormalize_makes_floats_of_is_an_image(tmp_path: Path) -> None:
     camera = Camera()
     camera.observation_space = deepcopy(camera.observation_space)  # VecNormalize changes it
