@@ -87,7 +87,7 @@ def _held_new(place: Path, held: ExitStack) -> Path:
 
 
 def _not_made(place: Path, error: OSError) -> OSError:
-    """Return the error with the name that the user has heard of; as if an input lacked, else."""
+    """Return the error of a folder under the name that the user has heard of."""
     return OSError(error.errno, f"cannot be made: {error.strerror}", str(place))
 
 

@@ -41,7 +41,7 @@ class Interrupts:
         return self
 
     def over(self) -> None:
-        """Raise SystemExit from now on, also for what waited: the work has ended."""
+        """Let signals raise SystemExit from now on, and forget what waits: the work has ended."""
         self._is_over = True
         self._stop_waiting()
 
@@ -64,7 +64,8 @@ class Interrupts:
 
     def _wait(self, number: signal.Signals, end: float) -> None:
         def look(_: int, frame: FrameType | None) -> None:
-            if self._is_importing(frame) and time.monotonic() < end:
+            is_early = self._is_importing(frame) and time.monotonic() < end
+            if is_early or self._waits is None:  # one more may come while it is undone
                 return
             self._stop_waiting()
             raise self._errors[number]()
