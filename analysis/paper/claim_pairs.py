@@ -319,4 +319,6 @@ def _evaluation(group: PolicyGroup) -> str:
     if group.has_file:
         return f"`qpd evaluate {run} --policy {group.policy}`"
     recipe = shlex.quote(f"{group.runs[0]}/recipe.yaml")
+    if group.policy == "distilled" and _learns_by_reward(group):  # hours that it does not need
+        recipe += " --set finetune.reward=null"
     return f"`qpd run {recipe} -o runs/{Path(group.runs[0]).name}-again`"

@@ -180,9 +180,10 @@ def small_students_lose(
         kept = [group for group in groups if not actor_critics or _has_critic(group)]
         return pairs_between(kept, side(small), side(large), ("student.size",))
 
+    whose = " of A2C or PPO" if actor_critics else ""
     return Claim(
         f"{small.lower()}-{large.lower()}",
-        f"an 8-bit {small} student plays worse than {large}",
+        f"an 8-bit {small} student{whose} plays worse than {large}",
         number,
         f"{small} / {large}",
         find,

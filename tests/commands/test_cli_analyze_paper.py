@@ -283,3 +283,13 @@ def test_an_output_that_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = call(capsys, "analyze", "paper", "run", "-o", "note.txt")
     assert code == 2 and "note.txt" in err and "Traceback" not in err
     assert Path("note.txt").read_text() == "mine"
+
+
+def test_no_command_is_proposed_whose_student_would_learn_by_reward(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, err = call(capsys, "analyze", "paper", REFERENCE / "reward" / "xxs", "-o", "paper")
+    assert code == 0, err
+    proposed = re.findall(r"`qpd run \S*reward/xxs/recipe\.yaml.*?`", " ".join(out.split()))
+    assert proposed and all("--set finetune.reward=null" in command for command in proposed)
+    assert "needs 8-bit XXS of 4,000,000 samples or more" in " ".join(out.split())

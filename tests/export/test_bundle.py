@@ -196,3 +196,12 @@ def test_another_student_of_a_run_has_a_folder_of_its_own(
         code, _, err = call(capsys, "export", tmp_path / name, "--format", "bin")
         assert code == 0, err
     assert sorted(p.name for p in (tmp_path / "exports").iterdir()) == ["bin", "ptq-bin"]
+
+
+def test_a_folders_hidden_characters_are_shown(tmp_path: Path) -> None:
+    run = tmp_path / "a\x1b[31mb"
+    run.mkdir()
+    shutil.copyfile(
+        RUNS / "classic-ppo-cartpole/quantized.safetensors", run / "quantized.safetensors"
+    )
+    assert load_export_source(run).name == r"a\x1b[31mb"
