@@ -224,17 +224,23 @@ class Student(nn.Module):
         """
         low, high = low.to(self.input_low), high.to(self.input_high)
         self.input_low.copy_(low)
-        varies = high - low > (1e-6 * low.abs()).clamp(min=1e-6)
-        self.input_high.copy_(torch.where(varies, high, low + (1e-5 * low.abs()).clamp(min=1.0)))
+        self.input_high.copy_(
+            torch.where(_varies(low, high), high, low + (1e-5 * low.abs()).clamp(min=1.0))
+        )
 
     @torch.no_grad()
     def move_input_range(self, low: Tensor, high: Tensor) -> None:
         """Set the range of each vector feature, and layer 1 so that outputs stay as they are.
 
-        But for observations that one of the two ranges clips.
+        But for observations that one of the two ranges clips. A feature that does not vary in the
+        new range keeps its own: what layer 1 has learned of it may come back.
         """
         before, width = self.input_low.clone(), self.input_high - self.input_low
-        self.set_input_range(low, high)
+        low, high = low.to(before), high.to(before)
+        varies = _varies(low, high)
+        self.set_input_range(
+            torch.where(varies, low, before), torch.where(varies, high, self.input_high)
+        )
         weight = self._feature_weight()
         # x = low + width * level: what layer 1 multiplies is (x - low) / width.
         offset = weight @ ((self.input_low - before) / width)
@@ -358,6 +364,11 @@ class Student(nn.Module):
         with torch.no_grad():
             self.actor.weight.mul_(factor)
             self.actor.bias.mul_(factor)
+
+
+def _varies(low: Tensor, high: Tensor) -> Tensor:
+    """Tell of each feature whether it was seen to change by more than rounding, bool."""
+    return high - low > (1e-6 * low.abs()).clamp(min=1e-6)
 
 
 def compute_dtype(parameter: Tensor) -> torch.dtype:

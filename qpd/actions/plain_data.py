@@ -14,6 +14,7 @@ _KINDS: dict[str, type[ActionSpace]] = {
     space.kind: space for space in (Discrete, MultiDiscrete, MultiBinary, Box)
 }
 _MOST_NUMBERS = 4096  # of an action: a file may come from anyone
+_MOST_CHOICES = 65_536  # as many as a layer has outputs
 _MOST_AXES = 32
 
 
@@ -61,8 +62,8 @@ def _numbers(fields: dict[str, Any], key: str, most: int = _MOST_NUMBERS) -> lis
 
 
 def _count(found: Any, key: str) -> int:
-    if type(found) is not int or not 1 <= found <= _MOST_NUMBERS:
-        raise ValueError(f"actions: {key}: expected whole numbers from 1 to {_MOST_NUMBERS}")
+    if type(found) is not int or not 1 <= found <= _MOST_CHOICES:
+        raise ValueError(f"actions: {key}: expected whole numbers from 1 to {_MOST_CHOICES}")
     return found
 
 

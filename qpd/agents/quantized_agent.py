@@ -14,6 +14,7 @@ from torch import Tensor
 
 from qpd.actions import Box
 from qpd.environments.policy import FunctionPolicy, Policy
+from qpd.numerics.feature_range import feature_range
 from qpd.quantization.affine import affine_values
 from qpd.quantization.weight_quantizer import WeightQuantizer
 from qpd.students.affine import affine_levels
@@ -93,13 +94,10 @@ def activation_ranges(
 def input_range(inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Return the range of each of a network's inputs, float32 `[n, features]`, with a margin.
 
-    One value in 2,000 may lie beyond either end, as in distillation; a constant feature has a
-    range so narrow that no layer sees it move. A flag, which is 0 or 1 however rarely, has both.
+    Rare values are treated as in distillation, see `feature_range`; a constant feature has a range
+    so narrow that no layer sees it move.
     """
-    ends = np.quantile(inputs.double().numpy(), [0.0005, 0.9995], axis=0)
-    is_flag = ((inputs == 0) | (inputs == 1)).all(0)
-    low = torch.from_numpy(ends[0]).masked_fill(is_flag, 0.0)
-    high = torch.from_numpy(ends[1]).masked_fill(is_flag, 1.0)
+    low, high = (torch.from_numpy(end) for end in feature_range(inputs.double().numpy()))
     margin = torch.maximum(0.05 * (high - low), 1e-5 * low.abs().clamp(min=1.0))
     return (low - margin).float(), (high + margin).float()
 

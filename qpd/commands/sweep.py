@@ -85,13 +85,19 @@ def _check_fit(cells: list[Any], folder: Path) -> None:
     from qpd.runs.played_environment import recipe_wish
     from qpd.sweep.cells import CellProgress, cell_progress
 
-    fitting = dict.fromkeys(("teacher", "environment", "student", "collection", "replay"), True)
+    # What `prepare` looks at.
+    fitting: dict[str, Any] = dict.fromkeys(
+        ("teacher", "environment", "student", "collection", "replay", "evaluation"), True
+    )
+    labels = {"loss", "temperature", "actor_weight"}
+    fitting |= {"distill": labels, "finetune": labels | {"reward"}}
+    fitting["quantize"] = {"input_bits", "scheme"}
     looked_at: set[str] = set()
     mistakes: dict[str, CodedLine] = {}
     for cell in cells:
         if cell_progress(folder / cell.name) != CellProgress():  # begun: it did fit
             continue
-        key = cell.recipe.model_dump_json(include={**fitting, "finetune": {"reward"}})
+        key = cell.recipe.model_dump_json(include=fitting)
         if key in looked_at:
             continue
         looked_at.add(key)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from qpd.actions import ActionSpace, Box, Discrete
+from qpd.actions import ActionSpace, Box, Discrete, actions_from_json, actions_to_json
 from qpd.environments.interface import EnvironmentSpec
 from qpd.environments.registry import environment_spec
 from qpd.environments.source import EnvironmentSource
@@ -15,6 +15,7 @@ from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import UserError
 from qpd.machine.description import total_memory
 from qpd.machine.device import choose_device
+from qpd.phases.unused_settings import unused_settings
 from qpd.recipe.schema import Recipe
 from qpd.replay.memory import column_bytes, stored_row
 from qpd.runs.played_environment import environment_of, recipe_wish, without_zeros
@@ -77,7 +78,7 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     _check_memory(recipe, spec.frame_stack, teacher.actions)
     architecture = recipe_architecture(recipe, spec)
     teacher.to(chosen)
-    notes = (*played.notes, *_unused_settings(recipe))
+    notes = (*played.notes, *unused_settings(recipe, teacher, is_atari=spec.is_atari))
     return Prepared(teacher, played.source, architecture, chosen, notes)
 
 
@@ -102,20 +103,13 @@ def size_notes(recipe: Recipe, prepared: Prepared) -> list[str]:
     return notes
 
 
-def _unused_settings(recipe: Recipe) -> tuple[str, ...]:
-    """Return a line for each setting that another one makes useless."""
-    replay, fraction = recipe.replay, recipe.collection.student_fraction
-    if fraction and replay.refresh_count == 0:
-        return (
-            f"collection.student_fraction={fraction:g} does nothing: students play what refreshes "
-            f"the memory, and replay.refresh_fraction={replay.refresh_fraction:g} refreshes none",
-        )
-    return ()
-
-
 def _check_actions(recipe: Recipe, teacher: Teacher, is_atari: bool) -> None:
     """Raise PreparationError for settings that mean nothing for the teacher's actions."""
     actions, collection = teacher.actions, recipe.collection
+    try:
+        actions_from_json(actions_to_json(actions))  # as each of the run's files is read
+    except ValueError as error:
+        raise PreparationError(f"teacher {teacher.source}: {error}") from error
     if recipe.finetune.reward is not None and not isinstance(actions, Discrete):
         raise PreparationError(
             f"finetune.reward: needs discrete actions; {teacher.source} has {actions}: remove it",

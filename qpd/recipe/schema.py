@@ -320,6 +320,10 @@ class Recipe(RecipeSection):
             if phase.precision in ("auto", "fp32", "bf16"):
                 if not phase.master_weights:
                     key, rule = "master_weights", "false needs precision fp16 or eXmY"
+                elif phase.compile == "on" and (
+                    phase.loss_scale not in ("auto", "none") or phase.gradient_exponents is not None
+                ):
+                    key, rule = "compile", "on needs loss_scale auto or none, no gradient_exponents"
             elif phase.compile == "on":
                 key, rule = "compile", "on needs precision auto, fp32 or bf16"
             if key is not None:

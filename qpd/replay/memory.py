@@ -21,13 +21,14 @@ from torch import Tensor
 from qpd.actions import ActionSpace
 from qpd.environments.transition import TransitionBatch
 from qpd.files.tensors import DamagedFileError
+from qpd.numerics.feature_range import feature_range
 from qpd.replay.joined_rows import packed_rows, unpacked_rows
 from qpd.replay.sample import ReplaySample
 from qpd.students.shared_background import MultipliedBlocks, SharedBackground, SharedFrames
 from qpd.students.student import space_to_depth
 
 CPU = torch.device("cpu")
-_RANGE_SAMPLE, _BEYOND_RANGE = 100_000, 1 / 2000  # observations; share beyond either end
+_RANGE_SAMPLE = 100_000  # observations
 BLOCKED_FRAME = (21, 21, 16)  # an 84x84 frame, space-to-depth by 4
 
 
@@ -230,18 +231,16 @@ class ReplayMemory:
         return order.to(self.device)[:num_samples].split(batch_size)
 
     def observation_range(self) -> tuple[Tensor, Tensor]:
-        """Find the range of each vector feature, float32 `[features]`, but for rare extremes.
+        """Find the range of each vector feature, float32 `[features]`, see `feature_range`.
 
-        The pixels before them are left out. Of a feature that crashes send far out, the whole range
-        would leave the values that decide about actions a few of 255 levels: one in 2,000 may lie
-        beyond either end.
+        The pixels before them are left out.
         """
         rows = self.transition_rows()
         if len(rows) > _RANGE_SAMPLE:
             # Not every n-th: rows of several environments take turns, so that one would be seen.
             rows = np.sort(np.random.default_rng(0).choice(rows, _RANGE_SAMPLE, replace=False))
         held = np.ascontiguousarray(self._rows.numpy()[rows, self._pixels :]).view(np.float32)
-        low, high = np.quantile(held, [_BEYOND_RANGE, 1 - _BEYOND_RANGE], axis=0)
+        low, high = feature_range(held)
         return torch.from_numpy(low).float(), torch.from_numpy(high).float()
 
     def value_moments(self) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from qpd.actions import (
     actions_to_json,
 )
 
-COUNTS = st.integers(1, 4096)
+COUNTS = st.integers(1, 65_536)
 BOXES = st.builds(
     lambda bounds, squash, labels, flat, mean_bound: Box(
         tuple(low for low, _ in bounds),
@@ -69,9 +69,9 @@ HOSTILE: list[Any] = [
     *(None, [], "discrete", 3, {}, [BOX]),
     *({"kind": kind} for kind in ("", "Box", "tuple", None, 1, [], {}, ["box"], {"box": 1})),
     *({"kind": kind} for kind in ("discrete", "multi_discrete", "multi_binary", "box")),
-    *(DISCRETE | {"n": n} for n in (0, -1, 4097, 10**400, 3.0, "3", True, None, [3], math.nan)),
+    *(DISCRETE | {"n": n} for n in (0, -1, 65_537, 10**400, 3.0, "3", True, None, [3], math.nan)),
     *(DISCRETE | {"labels": labels} for labels in ("", "gaussian", None, 1, [], {})),
-    *({"kind": "multi_binary", "n": n} for n in (0, 4097, True, 2.5, "2")),
+    *({"kind": "multi_binary", "n": n} for n in (0, 65_537, True, 2.5, "2")),
     *(PARTS | {"nvec": nvec} for nvec in ([], 2, "22", None, {}, [2, 0], [2, True], [2, 2.0])),
     *(PARTS | {"nvec": nvec} for nvec in ([[2]], [2, "2"], [10**9], [1] * 5000)),
     *(BOX | {"low": [0.0, low]} for low in (math.nan, -math.inf, -1e39, 1.0, 2.0, "0", True)),

@@ -373,6 +373,25 @@ def test_the_students_share_of_play_is_not_rounded_away(teacher_zip: Path) -> No
     assert note.startswith("collection.student_fraction=0.5 does nothing")
 
 
+@pytest.mark.parametrize(
+    ("changes", "unused"),
+    [
+        ({"evaluation": {"epsilon": 0.3}}, "evaluation.epsilon=0.3"),
+        ({"evaluation": {"epsilon": 0.3, "acting": "epsilon"}}, None),
+        ({"collection": {"acting": "greedy", "sharpness": 2.0}}, "collection.sharpness=2"),
+        ({"distill": {"label_entropy": 0.2}}, "distill.label_entropy=0.2"),
+        ({"quantize": {"action_bits": 4}}, "quantize.action_bits=4"),
+        ({"quantize": {"scheme": "dorefa", "per_channel": False}}, "quantize.per_channel=false"),
+        ({"quantize": {"equalization": 0.9}}, None),
+    ],
+)
+def test_a_setting_without_effect_is_told(
+    teacher_zip: Path, changes: dict[str, Any], unused: str | None
+) -> None:
+    notes = prepare(recipe_of(teacher_zip, **changes), "cpu").notes
+    assert [note.partition(" does nothing: ")[0] for note in notes] == ([unused] if unused else [])
+
+
 def test_what_is_large_is_said_before_phase_1(teacher_zip: Path) -> None:
     def said(recipe: Recipe) -> list[str]:
         return size_notes(recipe, prepare(recipe, "cpu"))

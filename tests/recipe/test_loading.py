@@ -256,6 +256,8 @@ def test_every_number_has_both_bounds() -> None:
         ("finetune.loss_scale=0", "must be auto, none, dynamic, or a number from 2^-24 to 2^24"),
         ("finetune.loss_scale=[1]", "finetune.loss_scale"),
         ("distill.master_weights=false", "distill.master_weights: false needs precision fp16"),
+        ("distill={compile: on, loss_scale: 128}", "distill.compile: on needs loss_scale auto or"),
+        ("finetune={compile: on, gradient_exponents: 5}", "finetune.compile: on needs loss_scale"),
     ],
 )
 def test_mistakes_about_precision_name_what_is_right(line: str, said: str) -> None:

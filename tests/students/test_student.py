@@ -197,6 +197,18 @@ def test_the_vector_forward_is_an_mlp_on_unit_inputs() -> None:
     assert {"input_low", "input_high"} <= student.state_dict().keys()
 
 
+def test_a_feature_that_no_longer_varies_keeps_its_range() -> None:
+    student = Student(StudentArchitecture((2,), 2, (), (16,)), seed=1)
+    student.set_input_range(torch.tensor([-1.0, 0.0]), torch.tensor([1.0, 2.0]))
+    x = torch.tensor([[-0.5, 1.0], [0.5, 1.0]])
+    with torch.no_grad():
+        before = student(x).actor
+        student.move_input_range(torch.tensor([0.5, 0.0]), torch.tensor([0.5, 3.0]))
+        after = student(x).actor
+    assert student.input_low[0] == -1.0 and student.input_high.tolist() == [1.0, 3.0]
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-6)
+
+
 def test_a_large_constant_has_a_width_that_float32_can_hold() -> None:
     student = Student(architecture_for("mlp-4", (3,), 2))
     low = torch.tensor([1.7e9, 0.5, -(2.0**25)])

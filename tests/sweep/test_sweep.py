@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import torch
 from rich.console import Console
-from stable_baselines3 import PPO
+from stable_baselines3 import DDPG, PPO
 
 from qpd import cli
 from qpd.phases.whole_run import run_all_phases
@@ -319,6 +319,20 @@ def test_a_cell_that_cannot_end_is_refused_before_phase_1_is_shared(
                     "collection.student_fraction: 0.001}")  # fmt: skip
     code, _, err = call(capsys, str(grid), "-o", str(output))
     assert code == 2 and "collection.student_fraction" in err and not output.exists()
+
+
+def test_any_cell_may_be_the_one_that_does_not_fit(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    DDPG("MlpPolicy", "Pendulum-v1", device="cpu").save(tmp_path / "ddpg-Pendulum-v1.zip")
+    agent = tmp_path / "ddpg-Pendulum-v1.zip"
+    grid, output = tmp_path / "grid.yaml", tmp_path / "out"
+    grid.write_text(
+        f"base: agent/continuous\nset: {{teacher.source: {agent}}}\n"
+        "axes: {distill.temperature: [null, 2.0]}"
+    )
+    code, _, err = call(capsys, str(grid), "-o", str(output))
+    assert code == 2 and "distill.temperature: " in err and not output.exists()
 
 
 def test_a_memory_stays_while_another_grids_cell_has_to_take_its_student(
