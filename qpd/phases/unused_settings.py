@@ -11,7 +11,7 @@ from qpd.teachers import Teacher
 
 
 def unused_settings(recipe: Recipe, teacher: Teacher, *, is_atari: bool) -> tuple[str, ...]:
-    """Return a line for each setting that is not its default's and has no effect."""
+    """Return a line for each setting that differs from its default and has no effect."""
     reasons = {
         **_of_play(recipe, teacher, is_atari),
         **_of_labels(recipe, teacher),
@@ -52,7 +52,7 @@ def _of_play(recipe: Recipe, teacher: Teacher, is_atari: bool) -> dict[str, str]
 
 
 def _of_labels(recipe: Recipe, teacher: Teacher) -> dict[str, str]:
-    """Return what the agent's labels make useless: a temperature's rule, a critic's weight."""
+    """Return what the agent's labels make useless: the rule that finds a temperature."""
     reasons, actions = {}, teacher.actions
     if not (isinstance(actions, Discrete) and actions.has_values):
         reasons["distill.label_entropy"] = "it is for Q-values"
