@@ -368,28 +368,6 @@ def test_the_students_share_of_play_is_not_rounded_away(teacher_zip: Path) -> No
     recipe = recipe_of(teacher_zip, collection={"student_fraction": 0.1})
     with pytest.raises(PreparationError, match="student_fraction: of 4 environments 0.1 is none"):
         prepare(recipe, "cpu")
-    idle = {"collection": {"student_fraction": 0.5}, "replay": {"refresh_fraction": 0}}
-    (note,) = prepare(recipe_of(teacher_zip, **idle), "cpu").notes
-    assert note.startswith("collection.student_fraction=0.5 does nothing")
-
-
-@pytest.mark.parametrize(
-    ("changes", "unused"),
-    [
-        ({"evaluation": {"epsilon": 0.3}}, "evaluation.epsilon=0.3"),
-        ({"evaluation": {"epsilon": 0.3, "acting": "epsilon"}}, None),
-        ({"collection": {"acting": "greedy", "sharpness": 2.0}}, "collection.sharpness=2"),
-        ({"distill": {"label_entropy": 0.2}}, "distill.label_entropy=0.2"),
-        ({"quantize": {"action_bits": 4}}, "quantize.action_bits=4"),
-        ({"quantize": {"scheme": "dorefa", "per_channel": False}}, "quantize.per_channel=false"),
-        ({"quantize": {"equalization": 0.9}}, None),
-    ],
-)
-def test_a_setting_without_effect_is_told(
-    teacher_zip: Path, changes: dict[str, Any], unused: str | None
-) -> None:
-    notes = prepare(recipe_of(teacher_zip, **changes), "cpu").notes
-    assert [note.partition(" does nothing: ")[0] for note in notes] == ([unused] if unused else [])
 
 
 def test_what_is_large_is_said_before_phase_1(teacher_zip: Path) -> None:
