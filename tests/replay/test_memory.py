@@ -394,6 +394,15 @@ def test_rare_extremes_do_not_widen_the_range_of_a_feature() -> None:
     torch.testing.assert_close(high, torch.tensor([1.0, 0.5]), rtol=0, atol=2e-3)
 
 
+def test_a_rare_flag_has_both_its_values() -> None:
+    memory = ReplayMemory(3000, 1, (1,), 1, Discrete(2))
+    one = np.zeros(1, np.int64)
+    for row in range(3000):
+        observation = np.array([[float(row != 1000)]], np.float32)
+        memory.add(TransitionBatch(observation, one, one, torch.zeros(1, 2), torch.zeros(1)))
+    assert [end.tolist() for end in memory.observation_range()] == [[0.0], [1.0]]
+
+
 def test_a_disk_without_room_is_named_with_the_key(tmp_path: Path) -> None:
     """4 environments and 100 transitions of 7 float32: 28 bytes a row; files may have 1,000."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
