@@ -62,7 +62,7 @@ def _names(group: PolicyGroup) -> str:
 
 
 def _skill(group: PolicyGroup) -> str:
-    if group.scores is None or np.nanmean(group.scores) >= NO_SKILL:
+    found = np.inf if group.scores is None else float(np.nanmean(group.scores, axis=1).mean())
+    if found >= NO_SKILL:
         return ""
-    found = float(np.nanmean(group.scores))
     return f"a return of {found:.1f} shows no skill (at random: {published.RANDOM_RETURN})"

@@ -64,7 +64,8 @@ def lost_shares(rows: DataFrame, arithmetic: str) -> np.ndarray:
     Pairs have equal agent, environment, seed and phase; those of a seed count once, as their mean.
     The mean is over seeds: a seed that returned 0 has no share of its own.
     """
-    keys = ["env_id", "teacher", "seed", "policy", "size", "layer_bits", "settings"]
+    whose = ["env_id", "world", "teacher_sha256", "seed"]
+    keys = [*whose, "policy", "size", "layer_bits", "settings"]
     played = rows[rows["returns"].map(len) > 0]
     means = played.assign(mean=played["returns"].map(np.mean))
     base, mine = (
@@ -75,7 +76,7 @@ def lost_shares(rows: DataFrame, arithmetic: str) -> np.ndarray:
     span = base.groupby(level=[key for key in keys if key != "seed"]).transform("mean").abs()
     shares = (mine - base.reindex(mine.index)) / span.reindex(mine.index)
     shares = shares[np.isfinite(shares)]
-    return shares.groupby(level=keys[:3]).mean().to_numpy(float)
+    return shares.groupby(level=whose).mean().to_numpy(float)
 
 
 def _compared(

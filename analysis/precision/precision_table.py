@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 PHASES: dict[str, PhaseName] = {"distilled": "distill", "qat": "finetune"}
-_STUDENT = ["env_id", "teacher", "size", "policy", "layer_bits", "settings"]
+_STUDENT = [
+    "env_id", "world", "teacher", "teacher_sha256", "size", "policy", "layer_bits", "settings",
+]  # fmt: skip
 _KEYS = [*_STUDENT, "arithmetic"]
 _SINGLE = "fp32"
 
@@ -35,8 +37,9 @@ def precision_rows(paths: Sequence[Path]) -> DataFrame:
     """Return a row for each trained student, `distilled` and `qat`.
 
     Cells of a sweep may share a distilled student: it counts once. `settings` is a digest of the
-    recipe up to the student, without its seed and what says in which precision it trains;
-    `of_phase_2` is 1 where no epoch of phase 3 was better than what phase 2 left, else 0.
+    recipe up to the student and of its agent's file, without its seed and what says in which
+    precision it trains; `of_phase_2` is 1 where no epoch of phase 3 was better than what phase 2
+    left, else 0.
 
     `arithmetic` is that of all phases up to it; `skipped` updates and the last `loss_scale` are its
     own phase's, NaN where no loss was scaled; `divergence` its best validation's; `lost`,
@@ -72,7 +75,7 @@ def _row(run: RunDirectory, row: Any) -> dict[str, Any]:
     texts += [arithmetic_text(run.recipe.finetune)] if name == "finetune" else []
     keys = ("name", "seed", "returns", *_STUDENT)
     found = {key: row[key] for key in keys if key != "settings"}
-    found["settings"] = _settings(run.recipe, name)
+    found["settings"] = _settings(run.recipe, name, str(row["teacher_sha256"]))
     found["arithmetic"] = " / ".join(dict.fromkeys(texts))
     kept = {"skipped": "skipped_updates", "loss_scale": "loss_scale"}
     for key, of in (kept | {"divergence": "best_validation_divergence"}).items():
@@ -94,17 +97,19 @@ def _row(run: RunDirectory, row: Any) -> dict[str, Any]:
 
 
 _PRECISION = ("precision", "loss_scale", "master_weights", "gradient_exponents")
-_NOT_OF_TRAINING = {"name", "base", "seed", "device", "evaluation", "save"}
+# How the teacher was named tells nothing: its digest does.
+_NOT_OF_TRAINING = {"name", "base", "seed", "device", "teacher", "evaluation", "save"}
 
 
-def _settings(recipe: Recipe, phase: PhaseName) -> str:
+def _settings(recipe: Recipe, phase: PhaseName, teacher_sha256: str) -> str:
     """Return a digest of what makes a student beside its seed and the precision of training."""
     later = {"quantize", "finetune"} if phase == "distill" else set()
     found = recipe.model_dump(mode="json", exclude=_NOT_OF_TRAINING | later)
     for section in ("distill", "finetune"):
         for key in _PRECISION:
             found.get(section, {}).pop(key, None)
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:8]
+    about = json.dumps([found, teacher_sha256], sort_keys=True)
+    return hashlib.sha256(about.encode()).hexdigest()[:8]
 
 
 def precision_table(rows: DataFrame) -> DataFrame:

@@ -1,6 +1,7 @@
 """Means of returns and ratios of them, with bootstrap-t intervals and p-values.
 
-The bootstrap is hierarchical: runs with replacement, then games within each drawn run. For one run
+Runs count alike, however many games each played: a mean is that of the runs' means. The bootstrap
+is hierarchical: runs with replacement, then games within each drawn run. For one run
 the interval is that of `qpd.evaluation.games.bootstrap_interval`, but for the draws: both are
 `qpd.evaluation.studentized`. Two to five runs are too few to be resampled: theirs is Student's t of
 the runs' means, with no less variance than games alone give. Policies of the same seeds are
@@ -30,7 +31,7 @@ _Smooth = Callable[[list[np.ndarray]], tuple[np.ndarray, list[np.ndarray]]]
 
 @dataclass(frozen=True)
 class _Moments:
-    """Means over all games of runs, and the variance that the hierarchical bootstrap gives them.
+    """Means of runs' means, and the variance that the hierarchical bootstrap gives them.
 
     `between` is the part of the variance from the draw of runs, `within` that of games; float
     `[...]`.
@@ -213,8 +214,6 @@ def _draw(runs: Sequence[np.ndarray], counts: np.ndarray, rng: np.random.Generat
 
 def _moments(counts: np.ndarray, means: np.ndarray, spreads: np.ndarray) -> _Moments:
     """Return the moments of runs by their numbers of games, means and variances `[..., runs]`."""
-    shares = counts / counts.sum(axis=-1, keepdims=True)
-    whole = (counts * means).sum(axis=-1) / counts.sum(axis=-1)
-    off = (shares * (means - whole[..., None]) ** 2).sum(axis=-1)
-    within = (shares**2 * spreads / counts).sum(axis=-1)
-    return _Moments(whole, off * (shares**2).sum(axis=-1), within)
+    runs = means.shape[-1]
+    within = (spreads / counts).mean(axis=-1) / runs
+    return _Moments(means.mean(axis=-1), means.var(axis=-1) / runs, within)

@@ -6,7 +6,8 @@ The definitions are those of Agarwal et al. 2021, "Deep RL at the Edge of the St
 A score matrix is float `[num_runs, num_episodes]`: each row is a run (one training seed) with at
 least one episode, padded with NaN if other runs played more. The statistics also take stacks of
 such matrices, `[..., num_runs, num_episodes]`, and return `[...]`. Every episode counts alike, so
-runs should have played equally many.
+runs should have played equally many: a mean, in which runs count alike, and a ratio of means are in
+`qpd.analysis.returns.mean_bootstrap`.
 """
 
 from __future__ import annotations
@@ -32,11 +33,6 @@ def score_matrix(returns: Sequence[np.ndarray]) -> np.ndarray:
     for row, run in zip(scores, returns, strict=True):
         row[: len(run)] = run
     return scores
-
-
-def mean(scores: np.ndarray) -> np.ndarray:
-    """Return the mean over all episodes of all runs; `[..., num_runs, num_episodes]` -> `[...]`."""
-    return np.asarray(np.nanmean(scores, axis=(-2, -1)))
 
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:

@@ -10,28 +10,29 @@ from qpd.runs.run_directory import RunDirectory
 from qpd.students.architecture import widths_text
 
 # Phase 1's student depends on these; forks differ in the other sections only.
-_SECTIONS = {"seed", "teacher", "environment", "collection", "replay", "student", "distill"}
+_SECTIONS = {"seed", "environment", "collection", "replay", "student", "distill"}
+# A fork has its own of these measurements of phase 1 (`qpd.runs.fork`).
+_OF_A_FORK = {"keeps_memory", "memory_refilled", "code"}
 
 
 def distilled_settings(run: RunDirectory) -> str:
-    """Return a text that is equal for runs whose phase 1 has one recipe, seed and teacher.
+    """Return a text that is equal for runs whose phase 1 has one recipe, seed, teacher and task.
 
     It may have been trained more than once: then the students differ in chance alone.
     """
     recipe = run.recipe.model_dump(mode="json", include=_SECTIONS)
-    # How the teacher was named tells nothing: its digest does.
-    recipe.pop("teacher")
     teacher = run.manifest.teacher
-    return json.dumps([recipe, teacher.sha256 if teacher else None], sort_keys=True)
+    # How the teacher was named tells nothing: its digest does.
+    known = None if teacher is None else [teacher.sha256, teacher.env_id, teacher.environment]
+    return json.dumps([recipe, known], sort_keys=True)
 
 
 def distilled_identity(run: RunDirectory) -> str:
     """Return a text that is equal for runs whose phase 1 is one and the same training."""
-    recipe = run.recipe.model_dump(mode="json", include=_SECTIONS)
-    teacher = run.manifest.teacher
     # The metrics include timings, which two trainings of one recipe never share to the digit.
-    about = [recipe, run.phase("distill").metrics, teacher.sha256 if teacher else None]
-    return json.dumps(about, sort_keys=True)
+    metrics = run.phase("distill").metrics
+    of_both = {key: value for key, value in metrics.items() if key not in _OF_A_FORK}
+    return json.dumps([distilled_settings(run), of_both], sort_keys=True)
 
 
 def find_distilled(run: RunDirectory, others: Sequence[RunDirectory]) -> Path | None:

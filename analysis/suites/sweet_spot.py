@@ -188,9 +188,15 @@ def _pair(one: int, other: int) -> tuple[int, int]:
 
 
 def _p_of_pairs(games: dict[int, np.ndarray]) -> dict[tuple[int, int], float]:
-    """Return the two-sided p-value of "equally good" for each pair of bits, of paired games."""
+    """Return the two-sided p-value of "equally good" for each pair of bits, of paired games.
+
+    A single game tells nothing: 1.
+    """
     found = {}
     for one, other in combinations(sorted(games), 2):
+        if len(games[one]) < 2:
+            found[one, other] = 1.0
+            continue
         estimate = bootstrap_estimate(games[one] - games[other])
         found[one, other] = min(1.0, 2.0 * min(estimate.p_below(0.0), estimate.p_above(0.0)))
     return found

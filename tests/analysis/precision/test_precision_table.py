@@ -10,7 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from qpd.analysis.precision.exponent_histograms import exponent_table
-from qpd.analysis.precision.precision_table import precision_rows, precision_table
+from qpd.analysis.precision.precision_table import (
+    precision_rows,
+    precision_table,
+    shown_precisions,
+)
 from qpd.analysis.precision.training_arithmetic import ParameterBytes, arithmetic_text
 from qpd.analysis.report.blocks import Pictures
 from qpd.analysis.report.gradients import gradients_section
@@ -83,6 +87,25 @@ def test_bits_stand_apart_and_differences_are_by_seed(tmp_path: Path) -> None:
     # One student behind 8 and 4 bits, as in a sweep that shares it, counts once.
     distilled = table[table["policy"] == "distilled"]
     assert distilled["seeds"].tolist() == [2, 2]
+
+
+def test_agents_are_told_apart_by_their_file_and_not_by_its_path(tmp_path: Path) -> None:
+    for name, source, algo in (("a", "one", "ppo"), ("b", "one", "a2c"), ("c", "two", "ppo")):
+        changes = [f"teacher.source={source}", "teacher.algo=ppo"]
+        changes += [f"distill.precision={'fp16' if name == 'c' else 'fp32'}"]
+        make_run(
+            tmp_path / name, {"distilled": [10.0, 30]}, seed=int(name == "b"), changes=changes,
+            algo=algo,
+        )  # fmt: skip
+        manifest = tmp_path / name / "manifest.json"
+        manifest.write_text(manifest.read_text().replace('"algo": "a2c"', '"algo": "ppo"'))
+    rows = precision_rows([tmp_path])
+    table = precision_table(rows)
+    assert table["seeds"].tolist() == [1, 1, 1]  # another file at one path is no further seed
+    # One file at two paths is one agent: c is a's student in fp16.
+    assert table["difference"].dropna().tolist() == [0.0]
+    titles = [row[0] for row in shown_precisions(table)[0].rows]
+    assert len(set(titles)) == 3  # the students of two agents in fp32 have digests
 
 
 def test_the_histograms_shares_are_those_of_the_stored_counts(runs: Path) -> None:

@@ -19,12 +19,28 @@ def test_one_run_has_the_interval_that_its_evaluation_prints() -> None:
     assert (low, high) == pytest.approx(bootstrap_interval(returns), abs=0.03 * width)
 
 
-def test_runs_of_different_lengths_count_by_their_games() -> None:
+def test_runs_count_alike_however_many_games_each_played() -> None:
     found = mean_estimate(score_matrix([np.array([1.0, 2, 3]), *[np.array([10.0])] * 5]))
-    assert found.value == 7.0
-    # Shares of 3/8 and five of 1/8. Between runs: (3 * 5^2 + 5 * 3^2) / 8 * (3^2 + 5) / 8^2.
-    # Within: (3/8)^2 / 3.
-    assert found.error**2 == pytest.approx(15 * 14 / 64 + 3 / 64)
+    assert found.value == pytest.approx(52 / 6)
+    # Between runs: ((20/3)^2 + 5 * (4/3)^2) / 6 / 6. Within: 1/3 / 6^2.
+    assert found.error**2 == pytest.approx(40 / 27 + 1 / 108)
+
+
+@pytest.mark.parametrize("count", [5, 8])
+def test_one_run_of_many_games_narrows_no_interval(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their games' number the first run counts for most: 81% and fewer were covered."""
+    monkeypatch.setattr(mean_bootstrap, "RESAMPLES", 199)
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(300):
+        played = [
+            rng.normal(rng.normal(100, 10), 20, games) for games in [500] + [20] * (count - 1)
+        ]
+        low, high = mean_estimate(score_matrix(played)).interval()
+        covered += low <= 100 <= high
+    assert covered / 300 >= 0.9
 
 
 def test_of_few_runs_the_variance_is_a_samples() -> None:

@@ -17,6 +17,7 @@ from qpd.recipe.loading import override_recipe
 from qpd.recipe.schema import QuantizeSettings
 from qpd.runs.run_directory import RunDirectory
 from qpd.runs.target import TargetError
+from tests.analysis.made_up_runs import make_run
 
 RUNS = Path(__file__).parents[3] / "runs-reference"
 
@@ -64,6 +65,28 @@ def test_a_line_for_each_quantizer(tmp_path: Path) -> None:
     assert "QAT, dorefa_scaled" in drawn
     labels = [line.get_label() for line in ax.lines]
     assert "teacher" in labels and "fp32 student" in labels
+
+
+def test_a_fork_without_the_memory_is_no_second_training(tmp_path: Path) -> None:
+    path = fork(tmp_path, "w3", ["quantize.weight_bits=3"], 200.0)
+    with RunDirectory.open(path) as run:
+        own = {"keeps_memory": False, "memory_refilled": True, "code": "abc123"}
+        run.set_phase("distill", "done", **{**run.phase("distill").metrics, **own})
+    assert quantization_returns([RUNS / "quickstart", path]).trainings == {"XXS": 1}
+    with RunDirectory.open(path) as run:
+        run.set_phase("distill", "done", **{**run.phase("distill").metrics, "code": "abc", "x": 1})
+    assert quantization_returns([RUNS / "quickstart", path]).trainings == {"XXS": 2}
+
+
+def test_an_agent_in_two_environments_has_two_panels(tmp_path: Path) -> None:
+    for version, best in (("v4", 100.0), ("v5", 400.0)):
+        made = {"teacher": [best, best], "ptq": [best - 2, best]}
+        make_run(tmp_path / version, made, env_id=f"ALE/Breakout-{version}")
+    found = quantization_returns([tmp_path / "v4", tmp_path / "v5"])
+    assert found.trainings == {"XXS (v4)": 1, "XXS (v5)": 1}
+    assert found.references.set_index("student")["mean"].to_dict() == {
+        "XXS (v4)": 100.0, "XXS (v5)": 400.0,
+    }  # fmt: skip
 
 
 def test_references_are_those_with_the_most_games(tmp_path: Path) -> None:
