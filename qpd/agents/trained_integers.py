@@ -13,7 +13,7 @@ from qpd.environments.source import EnvironmentSource, wrappers_of
 from qpd.errors.codes import ErrorCode
 from qpd.errors.user_error import TargetError
 from qpd.integer.controller_student import controller_student
-from qpd.integer.integer_student import IntegerStudent, bias_room, integer_student
+from qpd.integer.integer_student import IntegerStudent, WideBiasError, integer_student
 from qpd.quantization.config import QuantizationConfig
 from qpd.quantization.controller_layer import FrozenControllerLinear
 from qpd.quantization.quantized_student import QuantizedStudent
@@ -111,15 +111,13 @@ def trained_integers(teacher: Teacher, source: EnvironmentSource | None = None) 
         else:
             pixels = 255.0 if position == 0 and _sees_bytes(teacher) else 1.0
             simulation.weight_scales[shape.name].copy_(layer.weights.high * pixels)
-    found = integer_student(simulation, student_actions_of(teacher))
-    for integers in found.layers:
-        room = bias_room(integers.shape.name, integers.weight)
-        if np.any(np.abs(integers.bias.astype(np.int64)) >= room):
-            raise ValueError(
-                f"a bias of {integers.shape.name} is beyond 32 bits: a feature that is far from 0 "
-                "beside its range, or a tiny scale; normalize observations (normalize=true)"
-            )
-    return found
+    try:
+        return integer_student(simulation, student_actions_of(teacher))
+    except WideBiasError as error:
+        raise ValueError(
+            f"{error}: a feature that is far from 0 beside its range, or a tiny scale; normalize "
+            "observations (normalize=true)"
+        ) from None
 
 
 def _has_even_head(teacher: Teacher) -> bool:

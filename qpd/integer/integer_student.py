@@ -44,6 +44,10 @@ class WideLayerError(UserError, ValueError):
     code = ErrorCode.RECIPE_CONTRADICTION
 
 
+class WideBiasError(WideLayerError):
+    """A layer whose bias int32 cannot hold, in the unit of its sums."""
+
+
 @dataclass(frozen=True, eq=False)
 class IntegerLayer:
     """One layer of an integer student.
@@ -206,7 +210,10 @@ def bias_room(layer: str, weight: np.ndarray) -> np.ndarray:
 def integer_student(
     simulation: QuantizedStudent, actions: ActionSpace, action_bits: int = 8
 ) -> IntegerStudent:
-    """Return the integers that `simulation` simulates; biases are clipped to int32's room."""
+    """Return the integers that `simulation` simulates.
+
+    Raises WideLayerError where int32 cannot hold a layer's sums, WideBiasError a bias beside them.
+    """
     student, top = simulation.student, simulation.config.activation_levels
     # In float64: these quotients become 31-bit multipliers, and float32 has only 24 bits.
     steps = simulation.activation_ranges.double().cpu() / top
@@ -234,13 +241,16 @@ def integer_student(
             multiplier, shift = fixed_point((unit / steps[position]).numpy())
             step = steps[position]
         weight = integers.cpu().numpy().astype(np.int16)
-        room = bias_room(shape.name, weight)
+        if (np.abs(bias) > bias_room(shape.name, weight)).any():
+            raise WideBiasError(
+                f"a bias of {shape.name} is beyond 32 bits in the unit of its weights and inputs"
+            )
         reads = input_levels if position == 0 else top
         layer = IntegerLayer(
             shape,
             simulation.bits[position],
             weight,
-            np.clip(bias, -room, room).astype(np.int32),
+            bias.astype(np.int32),
             multiplier,
             shift,
             top,

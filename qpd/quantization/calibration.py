@@ -80,7 +80,9 @@ def calibrate(student: QuantizedStudent, observations: Tensor, percentile: float
         return
     step = 1.0 / student.config.input_levels
     top = student.config.activation_levels
-    for position in range(len(student.student.shapes) - 1):
+    head = len(student.student.shapes) - 1
+    for position in range(head):
+        student.make_room_for_bias(position)
         acc, scale = student.accumulate(position, levels, levels.dtype, apply)
         unit = scale * step
         view = (1, -1) + (1,) * (acc.dim() - 2)
@@ -92,6 +94,7 @@ def calibrate(student: QuantizedStudent, observations: Tensor, percentile: float
         student.join_features(position)
         step = ceiling / top
         levels = (activations / step).round_().clamp_(0, top)
+    student.make_room_for_bias(head)
 
 
 def _calibrate_tables(student: QuantizedStudent, levels: Tensor, percentile: float) -> None:
@@ -100,8 +103,11 @@ def _calibrate_tables(student: QuantizedStudent, levels: Tensor, percentile: flo
     if function.high is not None:
         return
     top = student.config.activation_levels
-    for position in range(len(student.student.shapes) - 1):
+    head = len(student.student.shapes) - 1
+    for position in range(head):
+        student.make_room_for_bias(position)
         acc, unit = student.accumulators(position, levels, grid, None)
         found = best_table_range(function, function(acc * unit), top, percentile)
         student.activation_ranges[position] = max(found, MIN_RANGE)
         levels, grid = student.looked_up(position, levels, grid)
+    student.make_room_for_bias(head)

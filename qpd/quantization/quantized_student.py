@@ -28,7 +28,7 @@ from qpd.students.shared_background import SharedFrames
 from qpd.students.student import FIRST_LINEAR, HiddenHook, LayerMap, apply_layer, compute_dtype
 
 MIN_RANGE = 1e-2  # far below any useful range of activations
-LEAST_SHARE_OF_BIAS = 2.0**-14  # of weights' scale: 2^14 * 255 * 255 fits an int32
+LEAST_SHARE_OF_BIAS = 2.0**-14  # of scale times inputs' range: 2^14 * 255 * 255 fits an int32
 MIN_SCALE = 1e-3  # of weights, in units of the layer's largest at first, or of 1
 
 
@@ -55,11 +55,11 @@ class QuantizedStudent(nn.Module):
         self.activation_ranges = nn.Parameter(ranges, requires_grad=learns)
         self.weight_scales = nn.ParameterDict()
         if config.has_scales:
-            for shape, bits in zip(student.shapes, self.bits, strict=True):
+            for position, shape in enumerate(student.shapes):
                 # The head's accumulators are compared with each other, action by action: they need
                 # one unit.
                 per_channel = config.per_channel and shape.name != "actor"
-                scale = self._fitted_scale(shape.name, bits, per_channel)
+                scale = self._fitted_scale(position, per_channel)
                 self.weight_scales[shape.name] = nn.Parameter(
                     # One number, not [out] equal ones: those would drift apart as soon as they are
                     # trained.
@@ -73,16 +73,43 @@ class QuantizedStudent(nn.Module):
         }
         self.keep_ranges_positive()
 
-    def _fitted_scale(self, layer: str, bits: int, per_channel: bool) -> Tensor:
+    def _fitted_scale(self, position: int, per_channel: bool) -> Tensor:
         found = least_squares_scale(
-            self.student.layer(layer).weight,
-            bits,
+            self.student.layer(self.student.shapes[position].name).weight,
+            self.bits[position],
             per_channel,
             has_zero=self.config.has_zero_weight,
         )
-        # Of weights that are all 0, or tiny beside their bias: it must fit an int32 in their unit.
-        bias = self.student.bias(layer).detach().abs().float()
-        return found.maximum((bias if per_channel else bias.max()) * LEAST_SHARE_OF_BIAS)
+        # Of weights that are all 0, or tiny beside their bias.
+        least = self._scale_of_bias(position)
+        return found.maximum(least if per_channel else least.max())
+
+    @torch.no_grad()
+    def _scale_of_bias(self, position: int) -> Tensor:
+        """Return the least scale of each unit's weights at which its bias fits an int32.
+
+        float32 `[out]`. The unit of a bias is this scale's times the step of what the layer reads.
+        """
+        name = self.student.shapes[position].name
+        bias: Tensor = self.student.bias(name)
+        span: Tensor | None = None  # of what the layer reads; None: 1
+        if self.has_tables:
+            grid = None if name == "actor" else self.level_grid(position)
+            before = self.level_grid(position - 1) if position else None
+            bias = bias if grid is None else bias.double() - grid.first
+            span = None if before is None else before.step * self.config.activation_levels
+        elif position:
+            span = self.activation_ranges[position - 1]
+        share = LEAST_SHARE_OF_BIAS if span is None else LEAST_SHARE_OF_BIAS / span.clamp(max=1.0)
+        return (bias.abs() * share).float()
+
+    @torch.no_grad()
+    def make_room_for_bias(self, position: int) -> None:
+        """Lift the scales of layer `position` until its biases fit the integers' int32."""
+        name = self.student.shapes[position].name
+        if name in self.weight_scales:
+            scale, least = self.weight_scales[name], self._scale_of_bias(position)
+            scale.copy_(scale.maximum(least if len(scale) == len(least) else least.max()))
 
     def extra_repr(self) -> str:
         """Describe bits, rounding and scheme, for `repr`."""
@@ -151,6 +178,8 @@ class QuantizedStudent(nn.Module):
         self.activation_ranges.clamp_(min=MIN_RANGE)
         for name, scale in self.weight_scales.items():
             scale.clamp_(min=self._least_scales[name])
+        for position in range(len(self.student.shapes)):
+            self.make_room_for_bias(position)
         if self.student.architecture.joins_features:
             # Features move with the step that they share, and so does the float function.
             last = len(self.student.architecture.conv_channels) - 1
@@ -269,7 +298,7 @@ class QuantizedStudent(nn.Module):
         if scales is None or len(scales) != len(units):
             return
         position = [shape.name for shape in self.student.shapes].index(layer)
-        scales[units] = self._fitted_scale(layer, self.bits[position], True)[units]
+        scales[units] = self._fitted_scale(position, True)[units]
 
     @torch.no_grad()
     def join_features(self, position: int) -> None:
@@ -284,7 +313,7 @@ class QuantizedStudent(nn.Module):
         if following in self.weight_scales:
             scales = self.weight_scales[following]
             per_channel = len(scales) == len(self.student.layer(following).weight)
-            fitted = self._fitted_scale(following, self.bits[position + 1], per_channel)
+            fitted = self._fitted_scale(position + 1, per_channel)
             scales.copy_(fitted if per_channel else fitted[:1])
 
     def forward(self, observations: Tensor | SharedFrames) -> StudentOutputs:
