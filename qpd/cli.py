@@ -22,6 +22,7 @@ from qpd.commands.evaluate import evaluate
 from qpd.commands.export import export
 from qpd.commands.fpga import fpga
 from qpd.commands.json_stdout import stdout_for_json
+from qpd.commands.once import OnceCommand
 from qpd.commands.push import push
 from qpd.commands.quantize import quantize
 from qpd.commands.report import report
@@ -56,6 +57,9 @@ for command in (
 for hidden in (sweep_cell, sweep_group):
     app.command(hidden=True)(hidden)
 app.add_typer(analyze_app, name="analyze")
+for group in (app, teacher_app, analyze_app):
+    for registered in group.registered_commands:
+        registered.cls = OnceCommand
 
 
 def _version(value: bool) -> None:

@@ -100,6 +100,11 @@ def precisions_of(
             f"--activations {activations}: is for --bits 2 to 8; activations of fp16 stay floats"
         )
     known = [_scheme(each) for each in schemes or ()]
+    for option, given in (("--scheme", schemes), ("--per", per)):
+        if given and all(_bits(each) is None for each in bits):
+            raise AgentQuantizationError(
+                f"{option} {','.join(given)}: is for --bits 2 to 8; fp16 has neither"
+            )
     for asked in bits:
         number = _bits(asked)
         if number is None:

@@ -83,13 +83,16 @@ def random_model(size: str, seed: int = 0) -> BenchModel:
 def run_model(path: Path) -> BenchModel:
     """Load the student of a run directory or a quantized.safetensors.
 
-    If its full-precision student was not kept, a random one of the same shape takes its place.
+    If its full-precision student was not kept, a random one of the same shape takes its place; a
+    neighbour of another shape is not it.
     Raises StudentFileError.
     """
     source = load_export_source(path)
     architecture = source.student.architecture
     distilled = (path if path.is_dir() else path.parent) / "distilled.safetensors"
-    student = load_student(distilled) if distilled.is_file() else _random_student(source.student)
+    student = load_student(distilled) if distilled.is_file() else None
+    if student is None or student.architecture != architecture:
+        student = _random_student(source.student)
     return _model(student, source, size_name(architecture), path)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,6 +33,10 @@ from qpd.recipe.bounds import (
     MAX_SEED,
     MAX_SHARPNESS,
 )
+
+if TYPE_CHECKING:
+    from qpd.evaluation.games import EvaluationResult
+    from qpd.runs.target import Target
 
 
 def evaluate(
@@ -141,34 +146,47 @@ def evaluate(
         )
         for place, sigma in enumerate(sigmas)
     ]
-    result = results[0]
-    if gif is not None:
+    if as_json:
+        print_json(_report(target, loaded, sigmas, results))
+    elif not quiet:
+        _print(loaded, sigmas, results)
+    if gif is not None:  # last: the games are told whatever becomes of the film
         seconds = 40.0 if gif_seconds is None else gif_seconds
         cap = loaded.max_frames if max_frames is None else max_frames
-        rule, its_seed = result.acting, result.seed
+        rule, its_seed = results[0].acting, results[0].seed
         record_gif(gif, loaded.policy, loaded.environment, rule, its_seed, seconds, cap)
+
+
+def _report(
+    target: str,
+    loaded: Target,
+    sigmas: Sequence[float | None],
+    results: Sequence[EvaluationResult],
+) -> dict[str, Any]:
+    """Return what `--json` prints; `sigmas` is [None] without noise."""
     report = {"target": target, "policy": loaded.label, "env_id": loaded.env_id}
-    played = list(zip(sigmas, results, strict=True))
-    if as_json and noise is None:
-        print_json(report | {"return": result.to_json()})
-        return
-    if as_json:
-        noisy = [{"sigma": sigma, "return": each.to_json()} for sigma, each in played]
-        is_integer = loaded.label in ("ptq", "qat")
-        agent = loaded.teacher
-        quantized = is_integer or (agent is not None and agent.quantization is not None)
-        settings = {"deviations": loaded.deviations, "quantized": quantized}
-        print_json(report | settings | {"noise": noisy})
-        return
-    if quiet:
-        return
+    if sigmas == [None]:
+        return report | {"return": results[0].to_json()}
+    played = zip(sigmas, results, strict=True)
+    noisy = [{"sigma": sigma, "return": each.to_json()} for sigma, each in played]
+    agent = loaded.teacher
+    quantized = loaded.label in ("ptq", "qat") or (
+        agent is not None and agent.quantization is not None
+    )
+    settings = {"deviations": loaded.deviations, "quantized": quantized}
+    return report | settings | {"noise": noisy}
+
+
+def _print(
+    loaded: Target, sigmas: Sequence[float | None], results: Sequence[EvaluationResult]
+) -> None:
     header = ["policy", "environment", "return", "95% interval", "episodes", "acting", "seed"]
     rows = []
-    for sigma, each in played:
+    for sigma, each in zip(sigmas, results, strict=True):
         row = [loaded.label, loaded.env_id, f"{each.mean:.1f}", each.shown_interval()]
         row += [str(len(each.returns)), str(each.acting), str(each.seed)]
         rows.append(row if sigma is None else [f"{sigma:g}", *row])
-    print_table(header if noise is None else ["noise", *header], rows)
+    print_table(header if sigmas == [None] else ["noise", *header], rows)
 
 
 def _sigmas(noise: str | None) -> list[float | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from PIL import Image
@@ -23,6 +24,10 @@ def check_filmable(path: Path, env: str | EnvironmentSource) -> None:
     if not path.parent.is_dir():
         raise EnvironmentConfigError(
             f"--gif {path}: there is no folder {path.parent}", ErrorCode.FILE_SYSTEM
+        )
+    if not os.access(path.parent, os.W_OK):  # before the games
+        raise EnvironmentConfigError(
+            f"--gif {path}: the folder {path.parent} cannot be written", ErrorCode.FILE_SYSTEM
         )
     if path.is_dir():
         raise EnvironmentConfigError(

@@ -221,10 +221,14 @@ def _read(path: Path, with_tensors: bool) -> tuple[dict[str, str], dict[str, tor
             else f"{path}: no such file or folder; give a run directory, or a student's file",
             ErrorCode.STUDENT_MISSING,
         ) from error
-    except (safetensors.SafetensorError, DamagedFileError, TooLargeError, OSError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+    except (safetensors.SafetensorError, DamagedFileError, TooLargeError) as error:
+        reason = str(error).splitlines()[0]
         raise StudentFileError(
             f"{path}: is damaged, or not a safetensors file: {reason}"
+        ) from error
+    except OSError as error:
+        raise StudentFileError(
+            f"{path}: cannot be read: {error.strerror or error}", ErrorCode.FILE_SYSTEM
         ) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +48,14 @@ def test_the_student_of_a_run() -> None:
     classic = run_model(RUNS / "classic-ppo-cartpole" / "quantized.safetensors")
     assert (classic.name, classic.size) == ("classic-ppo-cartpole", None)
     assert classic.observations.dtype == np.float32
+
+
+def test_a_neighbour_of_another_shape_is_not_its_float_student(tmp_path: Path) -> None:
+    for source, name in (("ppo-cartpole", "quantized"), ("ppo-lunarlander", "distilled")):
+        file = RUNS / f"classic-{source}" / f"{name}.safetensors"
+        shutil.copyfile(file, tmp_path / file.name)
+    model = run_model(tmp_path / "quantized.safetensors")
+    assert model.student.architecture == model.source.student.architecture
 
 
 def test_runs_whose_folders_have_one_name_are_told_apart(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from tests.commands.bad_row import Row, row
 EXPORTS = [
     row("export run --format onx", Code.COMMAND_LINE, "--format onx", "did you mean onnx?"),
     row("export run", Code.COMMAND_LINE, "Missing option '--format'"),
+    row("export run --format c --format sb3", Code.COMMAND_LINE, "'--format': is given twice"),
     row("export absent --format c", Code.STUDENT_MISSING, "absent: no such file or folder; give"),
     row("export bare --format c", Code.STUDENT_MISSING, "bare"),
     row("export half --format c", Code.STUDENT_MISSING, "half", "`qpd quantize half` makes it"),

@@ -53,6 +53,7 @@ def test_the_api_returns_the_table(dqn_zip: Path) -> None:
         (["--scheme", "afine"], "--scheme afine: expected affine, affine-literal, dorefa_scaled"),
         (["--bits", "1"], "--bits 1: expected fp16, or 2 to 8"),
         (["--activations", "9"], "--activations 9: expected 2 to 8 bits"),
+        (["--bits", "fp16", "--per", "tensor"], "--per tensor: is for --bits 2 to 8"),
         (["--per", "row"], "--per row: expected tensor, channel, column"),
         (["--episodes", "0"], "--episodes 0: must be from 1"),
         (["--set", "quantize.weight_bits=4"], "--set: is for runs; agents take --bits"),

@@ -8,7 +8,10 @@
 
 static uint8_t qpd_grey(const uint8_t *rgb)
 {
-    return (uint8_t)((2989u * rgb[0] + 5870u * rgb[1] + 1140u * rgb[2] + 5000u) / 10000u);
+    /* Up to 2.5 million: an int may have 16 bits. */
+    const uint32_t sum =
+        UINT32_C(2989) * rgb[0] + UINT32_C(5870) * rgb[1] + UINT32_C(1140) * rgb[2];
+    return (uint8_t)((sum + 5000) / 10000);
 }
 
 void qpd_clear(uint8_t *observation)
