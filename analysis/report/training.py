@@ -109,7 +109,7 @@ def _chosen(inputs: ReportInputs) -> str:
     """Say by what the best epoch was chosen."""
     by = "highest return"
     if inputs.run.recipe.evaluation.select == "divergence":
-        by = "least divergence from the teacher"
+        by = "least divergence from the teacher, on the states of either's games,"
     return f"The epoch with the {by} is kept; in phase 3 that may be the student it began with."
 
 

@@ -206,13 +206,30 @@ def bias_room(layer: str, weight: np.ndarray) -> np.ndarray:
     return found
 
 
+def _check_clipped(
+    layer: str, bias: np.ndarray, room: np.ndarray, gain: np.ndarray | None, highest: int
+) -> None:
+    """Raise WideBiasError unless biases beyond `room` put their units beyond 0 and `highest`.
+
+    `gain` is from a sum to a level, or to an index of a table; None in the head, which has no ends.
+    """
+    clipped = np.abs(bias) > room
+    # Products are INT32_MAX - room at most, so that a clipped bias leaves at least this.
+    least = 2 * room - INT32_MAX
+    if clipped.any() and (gain is None or (least * gain < highest)[clipped].any()):
+        raise WideBiasError(
+            f"a bias of {layer} is beyond 32 bits in the unit of its weights and inputs"
+        )
+
+
 @torch.no_grad()
 def integer_student(
     simulation: QuantizedStudent, actions: ActionSpace, action_bits: int = 8
 ) -> IntegerStudent:
     """Return the integers that `simulation` simulates.
 
-    Raises WideLayerError where int32 cannot hold a layer's sums, WideBiasError a bias beside them.
+    A bias that int32 cannot hold is clipped where its unit is at an end of its range all the same.
+    Raises WideBiasError where it is not, and WideLayerError where int32 cannot hold products alone.
     """
     student, top = simulation.student, simulation.config.activation_levels
     # In float64: these quotients become 31-bit multipliers, and float32 has only 24 bits.
@@ -227,30 +244,30 @@ def integer_student(
         unit = scale.double().cpu() * step
         before, grid = grid, None if shape.name == "actor" else simulation.level_grid(position)
         # The head's accumulators are the outputs: nothing follows that would need them requantized.
-        multiplier = shift = table = None
+        multiplier = shift = table = gain = None
         if simulation.has_tables:
             exact = simulation.offset_bias(position, integers, unit.to(scale.device), before, grid)
             bias = exact.cpu().numpy()
         else:
             bias = (student.bias(shape.name).double().cpu() / unit).round().numpy()
         if grid is not None:
-            multiplier, shift = fixed_point((unit / grid.spacing.cpu()).numpy())
+            gain = (unit / grid.spacing.cpu()).numpy()
             step = grid.step.cpu()
             table = lookup_table(simulation.activation, grid, top).cpu().numpy().astype(np.uint8)
         elif shape.name != "actor":
-            multiplier, shift = fixed_point((unit / steps[position]).numpy())
+            gain = (unit / steps[position]).numpy()
             step = steps[position]
+        if gain is not None:
+            multiplier, shift = fixed_point(gain)
         weight = integers.cpu().numpy().astype(np.int16)
-        if (np.abs(bias) > bias_room(shape.name, weight)).any():
-            raise WideBiasError(
-                f"a bias of {shape.name} is beyond 32 bits in the unit of its weights and inputs"
-            )
+        room = bias_room(shape.name, weight)
+        _check_clipped(shape.name, bias, room, gain, top if table is None else len(table) - 1)
         reads = input_levels if position == 0 else top
         layer = IntegerLayer(
             shape,
             simulation.bits[position],
             weight,
-            bias.astype(np.int32),
+            np.clip(bias, -room, room).astype(np.int32),
             multiplier,
             shift,
             top,

@@ -137,7 +137,7 @@ def _plan(
         validate_every=student.recipe.evaluation.validate_every,
         acting_policy=lambda: network_policy(copy.deepcopy(network), actions, fold),
         validate=lambda: student.validation(
-            network_policy(network, actions, fold), student.temperature
+            network_policy(copy.deepcopy(network), actions, fold), student.temperature
         ),
         select=student.recipe.evaluation.select,
         after_early_epoch=recycler(

@@ -18,6 +18,7 @@ from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.runs.progress import Progress
 from qpd.runs.results import distilled_student
 from qpd.training.plan import PhasePlan
+from qpd.training.selection import Validated
 
 
 def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
@@ -32,6 +33,11 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
     state = initial_state(simulation, recipe.finetune, recipe.seed)
     # With rewards the student is to leave its teacher behind.
     select = recipe.evaluation.select if recipe.finetune.reward is None else "return"
+
+    def validate() -> Validated:
+        engine = IntegerEngine(exact_student(student, simulation))
+        return student.validation(engine, student.temperature)
+
     if not play.restore("finetune", [(student, state)]):
         simulation.load_state_dict(load_calibrated(student.run, play))
         state.add_time("collect", play.fill(progress))
@@ -42,14 +48,12 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
         fold = student.fold(student.temperature)
         if recipe.finetune.reward is None:
             state.head_factor = student.output_scale(play.memory) * fold
-        ptq = student.validation(
-            IntegerEngine(exact_student(student, simulation)), student.temperature
-        )
+        ptq = validate()
         progress.note(
             f"before phase 3: validation return {ptq.games.mean:.1f},"
             f" divergence {ptq.divergence:.4f}"
         )
-        state.keep_if_best(ptq, select)  # finetuning must beat what it starts from
+        state.keep_if_best(ptq, select, validate)  # finetuning must beat what it starts from
         play.save("finetune", [(student, state)])
     # With rewards the acting policy must use training's arithmetic: else the probability ratios of
     # PPO are wrong.
@@ -68,9 +72,7 @@ def finetune(student: StudentRun, play: Play, progress: Progress) -> None:
         acting_policy=lambda: network_policy(
             copy.deepcopy(simulation), teacher.actions, dtype=dtype
         ),
-        validate=lambda: student.validation(
-            IntegerEngine(exact_student(student, simulation)), student.temperature
-        ),
+        validate=validate,
         select=select,
         reward=recipe.finetune.reward,
         after_update=simulation.keep_ranges_positive,

@@ -28,7 +28,7 @@ class Validation:
     def __call__(self, policy: Policy, temperature: float) -> Validated:
         """Play them with `policy`; the same starts every time, so that epochs can be compared.
 
-        `temperature` is phase 1's, that of the divergence.
+        `policy` must stay as it is; `temperature` is phase 1's, that of the divergence.
         """
         count = self._recipe.evaluation.validation_episodes
         if self._env is None:  # emulators take a while to make, and many runs never validate
@@ -43,31 +43,39 @@ class Validation:
             lambda done: self._progress.episodes("validation", done, count),
             states,
         )
-        return Validated(games, self._divergence(policy.actions, states, temperature))
-
-    def _divergence(self, actions: ActionSpace, states: StatesOfGames, temperature: float) -> float:
-        """Return Eq. 1 over the states that the student met, of the student that acts, in nats.
-
-        Each game counts alike. `actions` are the student's. At Eq. 1's temperature: the divergence
-        of the sharpened policies themselves is mostly that of a few states, and tells two epochs
-        apart a third as well.
-        """
         teacher = self._prepared.teacher
         # What acts has temperature and sharpness folded into its logits.
         folded = teacher.actions.fold(temperature, self._recipe.student.sharpness)
-        labels = network_policy(teacher, teacher.actions)
-        # In parts: the teacher's activations of all states would take a gigabyte.
-        observations = states.observations
-        parts = np.array_split(observations, -(-len(observations) // 256))
-        wanted = torch.from_numpy(np.concatenate([labels(part) for part in parts]))
-        acted = torch.from_numpy(teacher.actions.outputs_of(actions, states.outputs))
-        found = teacher.actions.divergence(wanted, acted, temperature, folded)
-        return states.mean(found.double().numpy())
+        wanted = torch.from_numpy(
+            _in_parts(network_policy(teacher, teacher.actions), states.observations)
+        )
+
+        def divergence(actions: ActionSpace, outputs: np.ndarray) -> float:
+            """Return Eq. 1 over the states that the student met, of a student that acts, in nats.
+
+            Each game counts alike. At Eq. 1's temperature: the divergence of the sharpened policies
+            themselves is mostly that of a few states, and tells two epochs apart a third as well.
+            """
+            acted = torch.from_numpy(teacher.actions.outputs_of(actions, outputs))
+            found = teacher.actions.divergence(wanted, acted, temperature, folded)
+            return states.mean(found.double().numpy())
+
+        def divergence_of(other: Policy) -> float:
+            return divergence(other.actions, _in_parts(other, states.observations))
+
+        own = divergence(policy.actions, states.outputs)
+        return Validated(games, own, policy, divergence_of)
 
     def close(self) -> None:
         """Release the environments."""
         if self._env is not None:
             self._env.close()
+
+
+def _in_parts(policy: Policy, observations: np.ndarray) -> np.ndarray:
+    """Return the outputs for many observations: all activations at once would take a gigabyte."""
+    parts = np.array_split(observations, -(-len(observations) // 256))
+    return np.concatenate([policy(part) for part in parts])
 
 
 def acting_rule(recipe: Recipe, prepared: Prepared, sharpness: float = 1.0) -> ActingRule:

@@ -230,7 +230,7 @@ def _end_epoch(
     validation = None
     if state.epoch % plan.validate_every == 0 or state.epoch == settings.epochs:
         validation = plan.validate()
-        state.keep_if_best(validation, plan.select)
+        state.keep_if_best(validation, plan.select, plan.validate)
     state.add_time("validate", time.perf_counter() - began)
     if state.scaling is not None:
         state.scaling.end_epoch(state.epoch)

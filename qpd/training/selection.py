@@ -2,15 +2,18 @@
 
 The mean of 16 games of Breakout has a standard error of 10 to 15 points, as much as students differ
 by. The divergence from the teacher over the thousands of states of the same games tells two epochs
-apart that their returns do not.
+apart that their returns do not. Both are judged on the states of either's games: one that plays
+worse meets the early, easy states alone, and on its own it would seem the nearer one.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from qpd.environments.policy import Policy
 from qpd.evaluation.games import EvaluationResult
 
 Selection = Literal["divergence", "return"]
@@ -20,11 +23,15 @@ Selection = Literal["divergence", "return"]
 class Validated:
     """The validation games of a student, and its divergence from the teacher on their states.
 
-    `divergence` is a mean over states in nats (`qpd.phases.validation`).
+    `divergence` is a mean over states in nats (`qpd.phases.validation`). `policy` is the student,
+    which no training changes any more; `divergence_of` measures a policy on the states of these
+    games.
     """
 
     games: EvaluationResult
     divergence: float
+    policy: Policy
+    divergence_of: Callable[[Policy], float]
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,17 @@ class Score:
         if by == "divergence" and has_collapsed != (other.high < floor):
             return not has_collapsed
         return self.divergence <= other.divergence
+
+    @classmethod
+    def of_both(cls, one: Validated, other: Validated) -> tuple[Score, Score]:
+        """Return the scores of two validations, with divergences over the states of both."""
+        there, here = other.divergence_of(one.policy), one.divergence_of(other.policy)
+        pairs = ((one, one.divergence + there), (other, other.divergence + here))
+        first, second = (
+            replace(cls.of(each), divergence=math.inf if math.isnan(total) else total / 2.0)
+            for each, total in pairs
+        )
+        return first, second
 
     def to_json(self) -> dict[str, float | None]:
         """Return plain data; None for what is infinite, which JSON has no number for."""

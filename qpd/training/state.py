@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,11 +21,11 @@ class PhaseState:
     """The trained module, its optimizer and its progress.
 
     `best` is a copy of the module's parameters at the best validation so far, `best_score` what it
-    scored; `stale` counts the validations since. `floor` is the highest lower end of a validation's
-    return: not of the best one alone, or returns could sink step by step. After `rollbacks`
-    (`qpd.training.health`) the learning rate is `lr_scale` times the recipe's; `recent_losses` are
-    those of the last good epochs. `scaling` is there where the loss is scaled or gradients are
-    counted.
+    scored, `best_validated` the validation itself, which checkpoints do not hold; `stale` counts
+    the validations since. `floor` is the highest lower end of a validation's return: not of the
+    best one alone, or returns could sink step by step. After `rollbacks` (`qpd.training.health`)
+    the learning rate is `lr_scale` times the recipe's; `recent_losses` are those of the last good
+    epochs. `scaling` is there where the loss is scaled or gradients are counted.
     """
 
     module: nn.Module
@@ -36,6 +37,7 @@ class PhaseState:
     best_epoch: int = 0
     stale: int = 0
     best: dict[str, Tensor] = field(default_factory=dict)
+    best_validated: Validated | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     lr_scale: float = 1.0
     rollbacks: int = 0
@@ -55,14 +57,36 @@ class PhaseState:
     def _head(self) -> dict[str, Any]:
         return next(group for group in self.optimizer.param_groups if group["name"] == "head")
 
-    def keep_if_best(self, validated: Validated, by: Selection) -> None:
-        """Compare a validation with the best one (`Score.beats`), and keep the parameters if so."""
+    def keep_if_best(
+        self, validated: Validated, by: Selection, validate: Callable[[], Validated]
+    ) -> None:
+        """Compare a validation with the best one (`Score.beats`), and keep the parameters if so.
+
+        `validate` validates the module as it is: after a checkpoint the best one's games are played
+        again, as their states are not in it.
+        """
         self.stale += 1
         score = Score.of(validated)
         self.floor = max(self.floor, score.low)
-        if self.best_score is None or score.beats(self.best_score, by, self.floor):
+        best, mine = self.best_score, score
+        if best is not None and by == "divergence":
+            mine, best = Score.of_both(validated, self._validated_best(validate))
+        if best is None or mine.beats(best, by, self.floor):
             self.best_score, self.best_epoch, self.stale = score, self.epoch, 0
-            self.best = {k: v.detach().clone() for k, v in self.module.state_dict().items()}
+            self.best = self._parameters()
+            # Of Atari's frames the states are 116 MB.
+            self.best_validated = validated if by == "divergence" else None
+
+    def _validated_best(self, validate: Callable[[], Validated]) -> Validated:
+        if self.best_validated is None:
+            now = self._parameters()
+            self.module.load_state_dict(self.best)
+            self.best_validated = validate()
+            self.module.load_state_dict(now)
+        return self.best_validated
+
+    def _parameters(self) -> dict[str, Tensor]:
+        return {k: v.detach().clone() for k, v in self.module.state_dict().items()}
 
     def add_time(self, what: str, seconds: float) -> None:
         """Add to the time accounted to `what`."""

@@ -237,14 +237,14 @@ def test_accumulators_beyond_float32() -> None:
     assert reference_outputs(student, inputs).tolist() == [exact]
 
 
-@pytest.mark.parametrize("layer", ["linear1", "actor"])
-def test_biases_beyond_int32_are_clipped_to_what_it_holds(layer: str) -> None:
+def test_biases_beyond_int32_are_clipped_to_what_it_holds() -> None:
+    """A unit that is at an end of its range whatever its inputs; of the head it is an error."""
     simulation = simulated("mlp-32-16", 8, "per channel")
     with torch.no_grad():
-        simulation.student.layer(layer).bias[:2] = torch.tensor([1e9, -1e9])
+        simulation.student.layer("linear1").bias[:2] = torch.tensor([1e9, -1e9])
     student = integer_student(simulation, Discrete(4))
     assert all(part.largest_accumulator <= 2**31 - 1 for part in student.layers)
-    changed = next(part for part in student.layers if part.shape.name == layer)
+    changed = student.layers[0]
     assert changed.bias[0] > 2**30 and changed.bias[1] < -(2**30)
     logits = IntegerEngine(student).integer_outputs(vectors(32))
     np.testing.assert_array_equal(logits, reference_outputs(student, vectors(32)))
