@@ -2,9 +2,9 @@
 
 python -m benchmarks.statistics.either_states RUN [--games 64]
 
-RUN has ptq.safetensors and quantized.safetensors. Prints the mean return of each, and its divergence
-from the teacher (Eq. 1) on the states of its own games and of the other's. Baseline: the divergence
-on a student's own states alone, by which an epoch was once chosen.
+RUN has ptq.safetensors and quantized.safetensors. Prints the mean return of each, and its
+divergence from the teacher (Eq. 1) on the states of its own games and of the other's. Baseline: the
+divergence on a student's own states alone, by which an epoch was once chosen.
 """
 
 from __future__ import annotations

@@ -245,7 +245,8 @@ class EvaluationSettings(RecipeSection):
     select: Literal["divergence", "return"] = Field(
         "divergence",
         description="the best epoch: divergence = the least from the teacher on the states of the "
-        "validation games, unless the return has collapsed; return = the best, as in the paper",
+        "validation games of both that are compared, unless the return has collapsed; return = the "
+        "best, as in the paper",
     )
     validate_every: int = Field(1, ge=1, le=MAX_EPOCHS, description="epochs between validations")
 
