@@ -107,10 +107,10 @@ def _pictures(inputs: ReportInputs, curves: list[Curve]) -> list[Picture]:
 
 def _chosen(inputs: ReportInputs) -> str:
     """Say by what the best epoch was chosen."""
-    by = "highest return"
+    kept = "The epoch with the highest return is kept"
     if inputs.run.recipe.evaluation.select == "divergence":
-        by = "least divergence from the teacher, on the states of either's games,"
-    return f"The epoch with the {by} is kept; in phase 3 that may be the student it began with."
+        kept = "Of two epochs the one nearer to the teacher on the states of both's games is kept"
+    return f"{kept}; in phase 3 that may be the student it began with."
 
 
 def _ends(curves: list[Curve], name: str, form: str) -> str:
