@@ -47,6 +47,8 @@ class WideLayerError(UserError, ValueError):
 class WideBiasError(WideLayerError):
     """A layer whose bias int32 cannot hold, in the unit of its sums."""
 
+    code = ErrorCode.RECIPE_CONTRADICTION
+
 
 @dataclass(frozen=True, eq=False)
 class IntegerLayer:
