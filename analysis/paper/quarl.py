@@ -102,7 +102,7 @@ def judge(evidence: QuarlEvidence) -> list[JudgedClaim]:
 
 
 def _fp16_is_free(evidence: QuarlEvidence) -> Found:
-    frame = evidence.frame
+    frame = evidence.frame[evidence.frame["counted"]]
     mine = frame[frame["precision"] == "fp16"]
     held, failed, said = [], [], []
     for algo, errors in mine.groupby("algo")["error_percent"]:
@@ -283,7 +283,7 @@ CLAIMS: list[tuple[str, Callable[[QuarlEvidence], Found]]] = [
 
 def _eight_bits(frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Return a row of 8-bit weights for each agent, of the paper's own scheme if it has enough."""
-    weights = frame[(frame["bits"] == 8) & frame["activation_bits"].isna()]
+    weights = frame[frame["counted"] & (frame["bits"] == 8) & frame["activation_bits"].isna()]
     for scheme, per in (("affine-literal", "tensor"), ("affine", "tensor"), ("affine", "column")):
         mine = weights[(weights["scheme"] == scheme) & (weights["per"] == per)]
         if mine["agent"].nunique() >= _LEAST:

@@ -35,7 +35,7 @@ def loss_predictors(frame: pd.DataFrame) -> pd.DataFrame:
     A 95% percentile interval of 2,000 resamples of agents; a row for all agents, and one for each
     group that replays transitions (DQN, QR-DQN, DDPG, TD3, SAC, TQC) or does not.
     """
-    frame = with_changed_actions(frame)
+    frame = with_changed_actions(frame[frame["counted"]])
     replays = frame["algo"].isin(OFF_POLICY_ALGORITHMS)
     rows = []
     keys = ["precision", "scheme", "per"]

@@ -32,9 +32,11 @@ def mean_errors(frame: pd.DataFrame) -> pd.DataFrame:
 
     `mean_error` is the paper's mean of signed E, `mean_absolute` that of |E|, both over `num_e`
     agents for which E means something; `mean_lost` with its 95% interval over all `agents`. The
-    kinds, where there are both, are those that replay transitions and the others.
+    kinds, where there are both, are those that replay transitions and the others. An agent counts
+    once in each.
     """
     rows = []
+    frame = frame[frame["counted"]]
     replays = frame["algo"].isin(OFF_POLICY_ALGORITHMS)
     kinds = frame.assign(algo=replays.map({True: REPLAY, False: NO_REPLAY}))
     several = [kinds] if replays.nunique() > 1 else []
@@ -100,5 +102,6 @@ NOTES = [
     "E = 100 (R_fp32 - R) / R_fp32, a dash where R_fp32 is negative or near 0; lost: "
     "100 (R_fp32 - R) / (R_fp32 - R_random)",
     "difference: mean over paired games; * where it is not 0 at 5% for all rows together (Holm)",
-    "by algorithm: signed errors cancel, so the mean of |E| stands beside; `of` counts its agents",
+    "by algorithm: signed errors cancel, so the mean of |E| stands beside; `of` counts its agents; "
+    "an agent of several suites counts once, with most games",
 ]

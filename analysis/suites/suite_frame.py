@@ -32,7 +32,9 @@ def suite_frame(results: Sequence[AgentResult]) -> pd.DataFrame:
     """Return the rows of `PrecisionRow`, with `algo`, weight and activation bits, and noise.
 
     `error_percent` is NaN where there is none. `bits` is 16 of fp16; `activation_bits` is None
-    of weights alone. `worst_sqnr_db` and `widest_range_per_sigma` are of the worst layer.
+    of weights alone. `worst_sqnr_db` and `widest_range_per_sigma` are of the worst layer. Of an
+    agent that several suites played, one row of a precision is `counted` where agents are the unit,
+    that of the most games.
     """
     rows = []
     table = precision_table(results)
@@ -54,6 +56,7 @@ def suite_frame(results: Sequence[AgentResult]) -> pd.DataFrame:
             {
                 **asdict(row),
                 "algo": result.algo,
+                "identity": result.identity or result.name,
                 "bits": weight_bits,
                 "activation_bits": activation_bits,
                 "error_percent": np.nan if row.error_percent is None else row.error_percent,
@@ -61,7 +64,12 @@ def suite_frame(results: Sequence[AgentResult]) -> pd.DataFrame:
                 "widest_range_per_sigma": fp32["range_per_sigma"].max() if len(fp32) else np.nan,
             }
         )
-    return pd.DataFrame(rows)
+    frame = pd.DataFrame(rows)
+    if frame.empty:
+        return frame
+    same = ["identity", "precision", "scheme", "per"]
+    most = frame.sort_values("episodes", ascending=False, kind="stable").drop_duplicates(same)
+    return frame.assign(counted=frame.index.isin(most.index)).drop(columns="identity")
 
 
 def _bits(precision: str) -> tuple[int, int | None]:

@@ -137,17 +137,13 @@ class Discrete(ActionSpace):
     def output_scale(self, labels: Tensor, temperature: float) -> float:
         """Return the scale of logits that Eq. 1 asks for: the labels' own over the temperature.
 
-        Logits of a policy are of unit scale, and a temperature of 1 or more does not make them
-        larger. That of Q-values is the median over states of their deviation within a state: in a
-        few states, such as lost ones, they may differ a hundred times as much.
+        That of Q-values is the median over states of their deviation within a state: in a few
+        states, such as lost ones, they may differ a hundred times as much.
         """
-        centred = self.centred(labels)
-        if self.has_values:
-            return max(float(centred.square().mean(1).sqrt().median()) / temperature, 1.0)
-        if temperature >= 1.0:
-            return 1.0
-        deviation = float(centred.square().mean().sqrt())
-        return min(max(deviation / temperature, 1.0), 1.0 / temperature)
+        if not self.has_values:
+            return self.logit_scale(labels, temperature)
+        spread = self.centred(labels).square().mean(1).sqrt().median()
+        return max(float(spread) / temperature, 1.0)
 
     def centred(self, outputs: Tensor) -> Tensor:
         """Return logits less their mean: a constant added to all of a state changes no policy."""

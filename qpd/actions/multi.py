@@ -95,6 +95,10 @@ class MultiDiscrete(ActionSpace):
             f"average, {entropy:.2f} nats of entropy each"
         )
 
+    def output_scale(self, labels: Tensor, temperature: float) -> float:
+        """Return the scale of logits that Eq. 1 asks for: the labels' own over the temperature."""
+        return self.logit_scale(labels, temperature)
+
     def centred(self, outputs: Tensor) -> Tensor:
         """Return logits less the mean of their part."""
         parts = outputs.split(list(self.nvec), 1)
@@ -216,6 +220,10 @@ class MultiBinary(ActionSpace):
         logits = rule.sharpness * outputs.astype(np.float64)
         # -softplus(-x) is the log-probability of `on`, -softplus(x) that of `off`.
         return -np.logaddexp(0.0, np.where(actions == 1, -logits, logits)).sum(1).astype(np.float32)
+
+    def output_scale(self, labels: Tensor, temperature: float) -> float:
+        """Return the scale of logits that Eq. 1 asks for: the labels' own over the temperature."""
+        return self.logit_scale(labels, temperature)
 
     def _size(self) -> tuple[object, ...]:
         return (self.n,)

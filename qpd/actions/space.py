@@ -142,6 +142,17 @@ class ActionSpace(ABC):
         """
         return 1.0
 
+    def logit_scale(self, labels: Tensor, temperature: float) -> float:
+        """Return `output_scale` where labels are logits: their deviation over the temperature.
+
+        Logits of a policy are of unit scale, and a temperature of 1 or more does not make them
+        larger.
+        """
+        if temperature >= 1.0:
+            return 1.0
+        deviation = float(self.centred(labels).square().mean().sqrt())
+        return min(max(deviation / temperature, 1.0), 1.0 / temperature)
+
     @abstractmethod
     def divergence(
         self,

@@ -67,7 +67,8 @@ class Cell:
 class AgentResult:
     """One agent of a suite: its games in fp32, those of random actions, and its cells.
 
-    `name` is its folder's. Where `why_not` is given, there is nothing else but `source`.
+    `name` is its folder's; `identity` is the same for the same files in the same environment. Where
+    `why_not` is given, there is nothing else but `source`.
     """
 
     source: str
@@ -78,6 +79,7 @@ class AgentResult:
     random: Played = field(default_factory=Played)
     cells: tuple[Cell, ...] = ()
     why_not: str | None = None
+    identity: str = ""
 
 
 def write_cell(file: Path, cell: Cell) -> None:

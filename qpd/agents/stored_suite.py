@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,37 +22,33 @@ def read_suites(folders: Sequence[Path]) -> list[AgentResult]:
     """Return the agents of several suites, the cells of one agent in one result.
 
     Folders of suites, or folders of such. An agent that two suites hold (the same files, named
-    alike) has the cells of both if its games in fp32 are the same; else each suite's are a result
-    of their own, and so are agents of other files: a second result of a name is called
-    `NAME (10 games)` where it is of the same files, else `NAME-2`. Cells whose games are not
-    finished are left out. Raises AgentQuantizationError where there is no suite, or a file is
-    damaged.
+    alike, in the same environment) has the cells of both if its games in fp32 are the same, of one
+    seed; else each suite's are a result of their own, and so are agents of other files: a second
+    result of a name is called `NAME (10 games)` where only the games differ, else `NAME-2`. Cells
+    whose games are not finished are left out. Raises AgentQuantizationError where there is no
+    suite, or a file is damaged.
     """
-    found: dict[tuple[str, str, tuple[float, ...]], AgentResult] = {}
+    found: dict[tuple[str, str, object, tuple[float, ...]], AgentResult] = {}
     for folder in [each for given in folders for each in _suites(given)]:
-        for digest, result in _results(folder):
-            key = (result.name, digest, result.fp32.played.returns)
+        seed = _seed(folder / SUITE_FILE)
+        for result in _results(folder):
+            # Returns alone do not tell: an agent at its cap has the same ones for any seed.
+            key = (result.name, result.identity, seed, result.fp32.played.returns)
             if key in found:
                 cells = {cell_key(cell): cell for cell in (*found[key].cells, *result.cells)}
-                result = AgentResult(
-                    result.source,
-                    result.name,
-                    result.algo,
-                    result.env_id,
-                    result.fp32,
-                    result.random,
-                    tuple(cells.values()),
-                )
+                result = replace(result, cells=tuple(cells.values()))
             found[key] = result
     names: set[str] = set()
     agents: set[tuple[str, str]] = set()
     results = []
-    for name, digest, games in found:
-        shown = f"{name} ({len(games)} games)" if (name, digest) in agents else name
+    for result in found.values():
+        agent = (result.name, result.identity)
+        games = len(result.fp32.played.returns)
+        shown = f"{result.name} ({games} games)" if agent in agents else result.name
         shown = free_name(shown, names)
         names.add(shown)
-        agents.add((name, digest))
-        results.append(replace(found[name, digest, games], name=shown))
+        agents.add(agent)
+        results.append(replace(result, name=shown))
     return results
 
 
@@ -71,8 +68,8 @@ def _suites(given: Path) -> list[Path]:
     return inside
 
 
-def _results(folder: Path) -> Iterator[tuple[str, AgentResult]]:
-    """Yield each agent with the digest of its file, by which it is the same at another place."""
+def _results(folder: Path) -> Iterator[AgentResult]:
+    """Yield each agent; by the digest of its file it is the same at another place."""
     for file in sorted(folder.glob(f"*/{AGENT_FILE}")):
         agent = _read(file)
         fp32, random = (read_cell(file.parent / f"{key}.json") for key in (FP32.key, "random"))
@@ -87,18 +84,25 @@ def _results(folder: Path) -> Iterator[tuple[str, AgentResult]]:
             if cell is not None and (cell.why_not or len(cell.played.returns) == episodes):
                 cells.append(cell)
         if len(random.played.returns) == episodes:
-            yield (
-                str(agent.get("sha256", agent["source"])),
-                AgentResult(
-                    str(agent["source"]),
-                    file.parent.name,
-                    str(agent["algo"]),
-                    str(agent["environment"]["env_id"]),
-                    fp32,
-                    random.played,
-                    tuple(cells),
-                ),
+            digest = str(agent.get("sha256", agent["source"]))
+            yield AgentResult(
+                str(agent["source"]),
+                file.parent.name,
+                str(agent["algo"]),
+                str(agent["environment"]["env_id"]),
+                fp32,
+                random.played,
+                tuple(cells),
+                identity=f"{digest} {json.dumps(agent['environment'], sort_keys=True)}",
             )
+
+
+def _seed(file: Path) -> int | None:
+    try:
+        found: int | None = read_json(file).get("seed")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise _damaged(file) from error
+    return found
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -109,8 +113,11 @@ def _read(file: Path) -> dict[str, Any]:
         str(content["environment"]["env_id"])
         found: dict[str, Any] = content
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise AgentQuantizationError(
-            f"{file}: is damaged; run `qpd quantize` again into a new folder",
-            ErrorCode.RUN_DAMAGED,
-        ) from error
+        raise _damaged(file) from error
     return found
+
+
+def _damaged(file: Path) -> AgentQuantizationError:
+    return AgentQuantizationError(
+        f"{file}: is damaged; run `qpd quantize` again into a new folder", ErrorCode.RUN_DAMAGED
+    )

@@ -68,8 +68,8 @@ class StudentizedEstimate:
         return self._p(bound - self.value, -self.draws)
 
     def _p(self, distance: float, draws: np.ndarray) -> float:
-        if self.error == 0.0:
-            return 0.0 if distance > 0.0 else 1.0
+        if self.error == 0.0:  # all are equal: the sign test's, as two equal games prove little
+            return 0.5 ** (self.freedom + 1.0) if distance > 0.0 else 1.0
         seen = distance / self.error
         if not len(draws):
             return student_t_survival(seen, self.freedom)

@@ -18,6 +18,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
+from torch.backends import nnpack
 
 from qpd.actions import ActionSpace, Box
 from qpd.errors.codes import ErrorCode
@@ -301,8 +302,9 @@ class IntegerEngine:
 
     Products and sums of integers below 2^24 (2^53) are exact in float32 (float64), in any order,
     so the linear maps run on the float units; each layer takes the narrowest type that its largest
-    possible accumulator fits. Requantization is int64. `reference_outputs` is the same in plain
-    NumPy integers, and slow.
+    possible accumulator fits. NNPACK, which PyTorch has where oneDNN is not, is off: its
+    convolutions transform their inputs to fractions. Requantization is int64. `reference_outputs`
+    is the same in plain NumPy integers, and slow.
     """
 
     def __init__(self, student: IntegerStudent) -> None:
@@ -332,15 +334,16 @@ class IntegerEngine:
             image, features = levels.tensor_split([-architecture.num_features], 1)
             levels, apply = image.unflatten(1, image_shape), JoinedFeatures(features)
         layers = zip(self.student.layers, self._weights, self._requantization, strict=True)
-        for layer, weight, (added, multiplier, shift) in layers:
-            acc = apply(layer.shape, levels.to(weight.dtype), weight, None).to(torch.int64)
-            if multiplier is None or shift is None:
-                return acc.add_(added).to(torch.int32).numpy()
-            # acc * multiplier stays below 2^62, so int64 holds it.
-            levels = acc.mul_(multiplier).add_(added).bitwise_right_shift_(shift)
-            levels = levels.clamp_(0, layer.largest_number)
-            if layer.table is not None:
-                levels = torch.from_numpy(layer.table)[levels]
+        with nnpack.flags(enabled=False):
+            for layer, weight, (added, multiplier, shift) in layers:
+                acc = apply(layer.shape, levels.to(weight.dtype), weight, None).to(torch.int64)
+                if multiplier is None or shift is None:
+                    return acc.add_(added).to(torch.int32).numpy()
+                # acc * multiplier stays below 2^62, so int64 holds it.
+                levels = acc.mul_(multiplier).add_(added).bitwise_right_shift_(shift)
+                levels = levels.clamp_(0, layer.largest_number)
+                if layer.table is not None:
+                    levels = torch.from_numpy(layer.table)[levels]
         raise AssertionError("the last layer is the actor head")
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:

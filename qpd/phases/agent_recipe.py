@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +117,26 @@ def choose_recipe(named: Sequence[str], changes: Sequence[str]) -> tuple[str, li
             ["no recipe: give one (`qpd recipes` lists them), or --teacher AGENT"],
             ErrorCode.COMMAND_LINE,
         )
-    recipe = load_recipe(VECTOR_RECIPE, [*named, *changes])
+    recipe = _any_recipe([*named, *changes])
     agent = load_recipe_teacher(recipe.teacher)
     name = f"name={agent_name(agent.algo, agent.env_id)}"
     if agent.image_shape is not None or _shows_image(agent, recipe):
         return IMAGE_RECIPE, [name]
     return CONTINUOUS_RECIPE if isinstance(agent.actions, Box) else VECTOR_RECIPE, [name]
+
+
+def _any_recipe(lines: list[str]) -> Recipe:
+    """Return one of the three with these overrides, the first that takes them.
+
+    Their capacities differ, and so do their environments, so that one may refuse what fits another.
+    """
+    try:
+        return load_recipe(VECTOR_RECIPE, lines)
+    except RecipeError:
+        for name in (IMAGE_RECIPE, CONTINUOUS_RECIPE):
+            with suppress(RecipeError):
+                return load_recipe(name, lines)
+        raise
 
 
 def _shows_image(agent: Teacher, recipe: Recipe) -> bool:

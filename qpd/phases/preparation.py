@@ -67,19 +67,31 @@ def prepare(recipe: Recipe, device: str) -> Prepared:
     if misfit is not None:
         raise PreparationError(f"teacher {teacher.source} {misfit}")
     _check_actions(recipe, teacher, spec.is_atari)
-    statistics = teacher.files.vec_normalize
-    if recipe.finetune.reward is not None and statistics and normalizes_rewards(statistics):
-        raise PreparationError(
-            f"finetune.reward: the critic of {teacher.source} was trained with VecNormalize's "
-            "rewards, in other units than those of the game; remove finetune.reward",
-            ErrorCode.RECIPE_CONTRADICTION,
-        )
+    if recipe.finetune.reward is not None:
+        _check_critic(teacher)
     chosen = choose_device(device)
     _check_memory(recipe, spec.frame_stack, teacher.actions)
     architecture = recipe_architecture(recipe, spec)
     teacher.to(chosen)
     notes = (*played.notes, *unused_settings(recipe, teacher, is_atari=spec.is_atari))
     return Prepared(teacher, played.source, architecture, chosen, notes)
+
+
+def _check_critic(teacher: Teacher) -> None:
+    """Refuse to finetune by reward beside a critic that was trained with other rewards."""
+    statistics, trained_with = teacher.files.vec_normalize, None
+    if statistics and normalizes_rewards(statistics):
+        trained_with = "VecNormalize's rewards, in other units than those of the game"
+    for wrapper in teacher.files.environment.env_wrapper:
+        for key in ("clip_reward", "terminal_on_life_loss"):
+            if wrapper.name.endswith("AtariWrapper") and wrapper.kwargs.get(key) is False:
+                trained_with = f"{key}=False, where finetune.reward has True"
+    if trained_with is not None:
+        raise PreparationError(
+            f"finetune.reward: the critic of {teacher.source} was trained with {trained_with}; "
+            "remove finetune.reward",
+            ErrorCode.RECIPE_CONTRADICTION,
+        )
 
 
 def size_notes(recipe: Recipe, prepared: Prepared) -> list[str]:

@@ -11,7 +11,7 @@ from qpd.phases.student_run import StudentRun
 from qpd.quantization.quantized_student import QuantizedStudent
 from qpd.runs.progress import Progress
 from qpd.students import Student
-from qpd.training.dormant_units import recycle_dormant_units
+from qpd.training.dormant_units import RECYCLED, recycle_dormant_units
 from qpd.training.state import PhaseState
 
 SAMPLE = 4096  # observations that decide which units are dormant
@@ -27,9 +27,13 @@ def recycler(
 ) -> Callable[[], None] | None:
     """Return what reinitialises `network`'s dormant units, judged by the memory's states.
 
-    None unless it is `wanted`. A quantized unit is dormant where its level is 0 for each of them.
+    None unless it is `wanted`, and for functions that have no dormant units. A quantized unit is
+    dormant where its level is 0 for each of them; those of tables are left alone.
     """
-    if not wanted:
+    is_quantized = isinstance(network, QuantizedStudent)
+    known = ("relu",) if is_quantized else RECYCLED
+    activation = student.prepared.architecture.activation
+    if not wanted or activation not in known:
         return None
     floats = network.student if isinstance(network, QuantizedStudent) else network
 

@@ -71,6 +71,8 @@ def _of_quantization(recipe: Recipe, teacher: Teacher) -> dict[str, str]:
         reasons |= {"quantize.per_channel": no_scales, "quantize.equalization": no_scales}
     elif activation != "relu":
         reasons["quantize.equalization"] = f"hidden layers are {activation}, not relu"
+    if activation != "relu":
+        reasons["finetune.recycle_dormant"] = f"phase 3 recycles units of relu, not of {activation}"
     if ACTIVATIONS[activation].high is not None:
         reasons["quantize.calibration_percentile"] = f"the range of {activation} is known"
     return reasons

@@ -118,7 +118,8 @@ def read_recipe(path: Path, manifest: Manifest) -> Recipe:
 def evaluation_seed(recipe: Recipe, manifest: Manifest) -> int:
     """Return the seed of the games that a run's policies play.
 
-    A run that `qpd quantize AGENT` made plays those of its suite, whose seed is the recipe's.
+    A run that `qpd quantize AGENT` made plays those of its suite, whose seed is the recipe's: the
+    first 64 games, as a suite seeds every 64 anew.
     """
     return recipe.seed if manifest.is_agent else seed_for(recipe.seed, "evaluation")
 

@@ -1,4 +1,4 @@
-"""Recycling of dormant units (ReDo, Sokar et al. 2023): ReLUs that no state activates.
+"""Recycling of dormant units (ReDo, Sokar et al. 2023): units of ReLU that no state activates.
 
 High learning rates learn far faster here, but their first steps push ReLUs below zero for every
 state: in an XXS student up to half of the last hidden layer. Such a unit gets fresh incoming
@@ -16,6 +16,9 @@ from torch import Tensor
 
 from qpd.students import Student
 
+# Flat below zero. Of the others some are flat far from zero only, where few units get stuck.
+RECYCLED = ("relu", "relu6")
+
 
 def dormant_units(hidden: Tensor) -> Tensor:
     """Find units with no positive activation in `[batch, channels, ...]`: bool `[channels]`."""
@@ -31,11 +34,9 @@ def recycle_dormant_units(
     `hidden` yields each hidden layer's activations, `[batch, channels, ...]`. A unit is a channel
     of a convolution or of a hidden linear layer. Its incoming weights are drawn from
     N(0, 2 / fan_in), its bias is 0; the optimizer forgets its gradient and takes its scale from the
-    layer's other units. Returns bool `[channels]` for each layer that has such units: none unless
-    the function is ReLU, as others pass a gradient on everywhere.
+    layer's other units. Returns bool `[channels]` for each layer that has such units. The function
+    is one of `RECYCLED`.
     """
-    if student.architecture.activation != "relu":
-        return {}
     generator = torch.Generator().manual_seed(seed)
     recycled = {}
     shapes = student.shapes

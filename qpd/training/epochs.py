@@ -210,7 +210,8 @@ def _check_epoch(
             f"{plan.name}.lr (now {settings.lr:g}), or set {plan.name}.max_grad_norm"
         )
     before.restore(state)
-    trainee.observer.rolled_back(epoch, reason, settings.lr * state.lr_scale)
+    lr = state.lr_scale * learning_rate(settings, state.epoch / settings.epochs)
+    trainee.observer.rolled_back(epoch, reason, lr)
 
 
 def _end_epoch(

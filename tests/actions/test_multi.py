@@ -234,3 +234,13 @@ def test_epsilon_turns_a_switch_half_the_time() -> None:
     assert MultiBinary(2).probabilities(outputs, rule).tolist() == [pytest.approx([0.9, 0.1])]
     acted = MultiBinary(2).act(outputs.repeat(20_000, 0), rule, np.random.default_rng(0))
     assert acted.mean(0) == pytest.approx([0.9, 0.1], abs=0.01)  # four standard errors
+
+
+@pytest.mark.parametrize("actions", [MultiDiscrete((2, 2)), SWITCHES])
+def test_the_head_learns_as_fast_as_logits_are_large(actions: MultiDiscrete | MultiBinary) -> None:
+    """As for one choice: a deviation of 2 over a temperature of 0.5, never more than 1 / 0.5."""
+    size = actions.num_outputs
+    labels = torch.tensor([[2.0, -2.0] * (size // 2)])
+    assert actions.output_scale(labels, 0.5) == 2.0
+    assert actions.output_scale(0.3 * labels, 0.5) == pytest.approx(1.2)
+    assert actions.output_scale(labels, 3.0) == 1.0

@@ -15,7 +15,6 @@ from qpd.integer.integer_student import IntegerEngine
 from qpd.runs.run_directory import RunDirectory
 from qpd.student_files.distilled import load_student
 from qpd.student_files.quantized import load_integer_student
-from qpd.training.dormant_units import recycle_dormant_units
 from tests.tiny_run import Follower, recipe_of, work
 
 
@@ -34,11 +33,26 @@ def test_three_phases_with_tanh(teacher_zip: Path, tmp_path: Path) -> None:
     # 4 * 16 / 2 + 16 * 2 / 2 bytes of weights, 16 * 9 + 2 * 4, and the table
     assert run_summary(path)["policies"]["qat"]["constant_bytes"] == 48 + 152 + 1024
     assert student_label(run) == "mlp-16 tanh, seed 3"
-    # No unit of tanh is dormant: all states below 0 pass a gradient on.
-    floats.bias("linear1").data.fill_(-5.0)
-    optimizer = torch.optim.Adam(floats.parameters())
-    hidden = floats.hidden_activations(torch.from_numpy(x))
-    assert recycle_dormant_units(floats, optimizer, hidden, 0) == {}
+
+
+@pytest.mark.parametrize(
+    ("activation", "recycled"), [("relu", True), ("relu6", True), ("tanh", False)]
+)
+def test_units_that_are_flat_below_zero_are_recycled(
+    teacher_zip: Path, tmp_path: Path, activation: str, recycled: bool
+) -> None:
+    """So large a learning rate pushes units below zero for every state; tanh has a slope there."""
+    heard = Follower()
+    wanted = {"lr": 0.1, "epochs": 4, "recycle_dormant": True}
+    recipe = recipe_of(
+        teacher_zip,
+        student={"activation": activation},
+        distill=wanted,
+        finetune={"recycle_dormant": True},
+    )
+    work(tmp_path / "run", recipe, heard)
+    noted = [note for note in heard.notes if "dormant units start anew" in note]
+    assert bool(noted) == recycled
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import qpd
 from qpd.api import resolve_recipe
 from qpd.errors.codes import ErrorCode
 from qpd.phases.whole_run import default_output
+from qpd.recipe.schema import RecipeError
 from qpd.recipe.shipped import list_recipes
 from tests.command_line import call
 from tests.phases.own_environments import Camera
@@ -40,6 +41,11 @@ def test_images_and_vectors_have_recipes_of_their_own(teacher_zip: Path) -> None
     assert (vector.name, vector.student.size, vector.seed) == ("ppo-CartPole-v1", "mlp-8", 4)
     assert default_output(vector) == Path("runs/ppo-CartPole-v1")
     assert resolve_recipe(None, ["name=mine"], teacher=teacher_zip).name == "mine"
+    # As many as the memory of images may hold, more than that of vectors.
+    many = ["finetune.reward.rollout=65536"]
+    assert resolve_recipe(None, many, teacher="embedded").finetune.reward is not None
+    with pytest.raises(RecipeError, match=r"65536 must be between .* replay\.capacity \(50000\)"):
+        resolve_recipe(None, many, teacher=teacher_zip)
     assert [recipe.name for recipe in list_recipes()][:3] == [
         "agent/atari",
         "agent/continuous",

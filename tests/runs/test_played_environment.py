@@ -31,7 +31,8 @@ from qpd.environments.older_ids import present_form
 from qpd.environments.source import EnvironmentSource, Wrapper, as_source
 from qpd.environments.wrappers import TIME_FEATURE, ZeroContactForces
 from qpd.errors.user_error import TargetError
-from qpd.phases.agent_recipe import environment_lines
+from qpd.phases.agent_recipe import environment_lines, resolve_recipe
+from qpd.phases.preparation import PreparationError, prepare
 from qpd.phases.whole_run import run_all_phases
 from qpd.runs.observation_noise import with_deviations
 from qpd.runs.played_environment import EnvironmentWish
@@ -341,6 +342,13 @@ def test_atari_that_the_emulators_do_not_play_is_refused(
     if refused is None:
         found = load_target(str(tmp_path), None, None, "cpu")
         assert found.environment == EnvironmentSource("BreakoutNoFrameskip-v4")
+        reward = {"finetune": {"reward": {}}}
+        recipe = resolve_recipe("breakout/ppo-s", reward, teacher=tmp_path)
+        if "env_wrapper" not in config:
+            prepare(recipe, "cpu")
+            return
+        with pytest.raises(PreparationError, match="trained with terminal_on_life_loss=False"):
+            prepare(recipe, "cpu")
         return
     with pytest.raises(EnvironmentConfigError, match=refused):
         load_target(str(tmp_path), None, None, "cpu")

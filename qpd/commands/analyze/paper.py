@@ -81,6 +81,8 @@ def analyze_paper(
     """Compare our numbers with the paper's, and judge each of its claims."""
     if noise and paper != Paper.integer_controllers:
         raise TargetError("--noise: belongs to --paper integer-controllers", ErrorCode.COMMAND_LINE)
+    if devices and paper != Paper.qpd:
+        raise TargetError("--devices: belongs to --paper qpd", ErrorCode.COMMAND_LINE)
     if paper == Paper.quarl:
         _quarl(runs, trained, explored, benchmarks, output, as_json)
         return

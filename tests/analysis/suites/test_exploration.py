@@ -51,8 +51,8 @@ def made_up(differences: list[float]) -> pd.DataFrame:
 def empty_suites() -> pd.DataFrame:
     columns = ["precision", "algo", "error_percent", "bits", "scheme", "per", "activation_bits",
                "difference", "p_holm", "agent", "environment", "widest_range_per_sigma",
-               "lost_percent"]  # fmt: skip
-    return pd.DataFrame(columns=columns)
+               "lost_percent", "counted"]  # fmt: skip
+    return pd.DataFrame(columns=columns).astype({"counted": bool})
 
 
 def test_differences_are_of_the_last_quarter_and_of_the_same_seed() -> None:

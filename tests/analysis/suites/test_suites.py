@@ -239,6 +239,9 @@ def test_what_is_no_suite_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixt
         assert code == 2 and "is no result of" in err
     code, _, err = call(capsys, "analyze", "paper", str(suite), "--trained", str(tmp_path))
     assert code == 2 and "--trained: belongs to --paper quarl" in err
+    code, _, err = call(capsys, "analyze", "paper", "--paper", "quarl", str(suite),
+                        "--devices", str(tmp_path / "device.json"))  # fmt: skip
+    assert code == 2 and "--devices: belongs to --paper qpd" in err
 
 
 def test_what_the_benchmarks_measured_stands_beside_its_claims(
@@ -290,7 +293,7 @@ def test_training_that_wins_at_some_bits_and_loses_at_others_does_not_beat_round
     assert fifth.verdict == "did not hold" and "4 bits +7" in fifth.evidence, fifth
 
 
-@pytest.mark.parametrize(("agents", "verdict"), [(1, "not decided"), (2, "held")])
+@pytest.mark.parametrize(("agents", "verdict"), [(1, "not decided"), (8, "held")])
 def test_one_task_decides_nothing_about_what_five_bits_keep(agents: int, verdict: str) -> None:
     seeds = {
         str(seed): {
@@ -323,6 +326,36 @@ def test_two_agents_of_one_name_stay_apart(tmp_path: Path) -> None:
     suite_on_disk(tmp_path / "moved", [replace(same, source="elsewhere/one")])
     (joined,) = suite_results([tmp_path / "one", tmp_path / "moved"])
     assert [each.precision for each in joined.cells] == ["W8", "W4"]
+
+
+def test_an_agent_of_two_suites_counts_once(tmp_path: Path) -> None:
+    # A loses half in ten games and in three; B and C lose nothing.
+    for place, count in (("few", 3), ("many", 10)):
+        (tmp_path / place).mkdir()
+        returns = [100.0] * count
+        lost = [each / 2 for each in returns]
+        found = [replace(agent("ppo-A", "ppo", returns, cell("W8", lost)), source="a")]
+        if place == "many":
+            found += [
+                replace(agent(f"ppo-{name}", "ppo", returns, cell("W8", returns)), source=name)
+                for name in "BC"
+            ]
+        suite_on_disk(tmp_path / place, found)
+    frame = suite_frame(suite_results([tmp_path / "few", tmp_path / "many"]))
+    assert frame["agent"].tolist() == ["ppo-A", "ppo-A (10 games)", "ppo-B", "ppo-C"]
+    found = mean_errors(frame).query("algo == 'all'")
+    assert found["agents"].tolist() == [3]
+    assert found["mean_lost"].tolist() == pytest.approx([50 / 3])
+
+
+def test_equal_games_of_two_seeds_stay_apart(tmp_path: Path) -> None:
+    """An agent at its cap has the same returns by any seed: its games are others all the same."""
+    for seed, lost in ((0, [0.0, 0.0]), (1, [50.0, 60.0])):
+        (tmp_path / str(seed)).mkdir()
+        best = replace(agent("ppo-Game", "ppo", [500.0] * 2, cell("W4", lost)), source="one")
+        write_json(suite_on_disk(tmp_path / str(seed), [best]) / "suite.json", {"seed": seed})
+    results = suite_results([tmp_path / "0", tmp_path / "1"])
+    assert [each.cells[0].played.returns for each in results] == [(0.0, 0.0), (50.0, 60.0)]
 
 
 @pytest.mark.parametrize("command", ["errors", "losses", "bits", "paper"])
