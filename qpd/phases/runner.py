@@ -39,6 +39,8 @@ from qpd.training.optimizer import make_optimizer
 from qpd.training.plan import PhasePlan
 from qpd.training.state import PhaseState
 
+FARTHER = 2.0  # times the memory's: fitted students have 1.0 to 1.7, DQN's had up to 7
+LITTLE = 0.01  # nats, of which none lost a return that could be measured
 COLUMNS = (
     "loss",
     "actor_loss",
@@ -138,6 +140,27 @@ class _Observer:
             counted.write(self.student.run.exponents_file(self.plan.name))
         self._tell_sinks(report)
         self.progress.epoch(report, self.student.label)
+        if self.plan.name == "distill" and report.epoch == self.plan.settings.epochs:
+            self._tell_own_play(report)
+
+    def _tell_own_play(self, report: EpochReport) -> None:
+        """Say so where Eq. 1 is far larger on the student's own play than on the memory's states.
+
+        Other states are met there, too, but above all the memory's have been learned by heart.
+        """
+        own, seen = report.divergence, report.actor_loss
+        if own is None or self.plan.settings.loss != "forward_kl":
+            return
+        if not own > max(FARTHER * seen, LITTLE):
+            return
+        self.progress.note(
+            f"{self._prefix}Eq. 1 is {own:.3g} nats on the student's own play, on the memory "
+            f"{seen:.3g}: if the student plays worse than its agent, raise replay.refresh_fraction"
+        )
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self.student.label}: " if self.student.label else ""
 
     @property
     def _counted(self) -> PhaseGradients | None:
@@ -148,9 +171,9 @@ class _Observer:
         return PhaseGradients(self.plan.settings.precision, scaling.epochs)
 
     def rolled_back(self, epoch: int, reason: str, lr: float) -> None:
-        prefix = f"{self.student.label}: " if self.student.label else ""
         self.progress.note(
-            f"{prefix}epoch {epoch} is undone: {reason}; the learning rate is halved, to {lr:.3g}"
+            f"{self._prefix}epoch {epoch} is undone: {reason}; the learning rate is halved, to "
+            f"{lr:.3g}"
         )
 
     def _tell_sinks(self, report: EpochReport) -> None:

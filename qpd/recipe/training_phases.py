@@ -109,7 +109,7 @@ class DistillSettings(TrainingPhase):
     # As large as this only because dormant units are recycled.
     lr: float = Field(4e-3, gt=0, le=10, description="learning rate at the start")
     label_entropy: float = Field(
-        0.3,
+        0.8,
         gt=0,
         lt=1,
         description="for Q-values: tau is where the labels' entropy is this share of ln(number "
