@@ -20,6 +20,7 @@ from qpd.analysis.figure_style import NEUTRAL, PAGE_WIDTH, as_label, new_figure,
 from qpd.analysis.returns.return_rows import ShownTable
 from qpd.evaluation.games import bootstrap_estimate, bootstrap_interval
 from qpd.evaluation.holm import ERROR_RATE, holm
+from qpd.evaluation.studentized import two_sided_p
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -197,6 +198,6 @@ def _p_of_pairs(games: dict[int, np.ndarray]) -> dict[tuple[int, int], float]:
         if len(games[one]) < 2:
             found[one, other] = 1.0
             continue
-        estimate = bootstrap_estimate(games[one] - games[other])
-        found[one, other] = min(1.0, 2.0 * min(estimate.p_below(0.0), estimate.p_above(0.0)))
+        differences = games[one] - games[other]
+        found[one, other] = two_sided_p(bootstrap_estimate(differences), len(differences))
     return found

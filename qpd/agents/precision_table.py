@@ -16,6 +16,7 @@ from qpd.agents.results import AgentResult, Cell
 from qpd.agents.suite import Suite, run_suite
 from qpd.evaluation.games import bootstrap_estimate, bootstrap_interval
 from qpd.evaluation.holm import ERROR_RATE, holm
+from qpd.evaluation.studentized import two_sided_p
 from qpd.files.atomic import to_plain, write_json, write_text
 from qpd.runs.progress import Progress
 
@@ -204,8 +205,7 @@ def _paired(differences: np.ndarray) -> tuple[float, float, float]:
     low, high = bootstrap_interval(differences)
     if len(differences) < 2:  # of one pair nothing can be said
         return low, high, 1.0
-    found = bootstrap_estimate(differences)
-    return low, high, min(1.0, 2.0 * min(found.p_above(0.0), found.p_below(0.0)))
+    return low, high, two_sided_p(bootstrap_estimate(differences), len(differences))
 
 
 def _fp32_text(row: PrecisionRow) -> list[str]:

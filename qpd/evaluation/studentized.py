@@ -68,8 +68,8 @@ class StudentizedEstimate:
         return self._p(bound - self.value, -self.draws)
 
     def _p(self, distance: float, draws: np.ndarray) -> float:
-        if self.error == 0.0:  # all are equal: the sign test's, as two equal games prove little
-            return 0.5 ** (self.freedom + 1.0) if distance > 0.0 else 1.0
+        if self.error == 0.0:
+            return 0.0 if distance > 0.0 else 1.0
         seen = distance / self.error
         if not len(draws):
             return student_t_survival(seen, self.freedom)
@@ -109,6 +109,16 @@ def t_interval(values: Sequence[float]) -> tuple[float, float, float]:
     if len(known) < 2:
         return mean, np.nan, np.nan
     return mean, *t_estimate(known).interval()
+
+
+def two_sided_p(estimate: StudentizedEstimate, num_pairs: int) -> float:
+    """Return the p-value of "the mean difference of paired games is 0".
+
+    Where all differences are equal it is the sign test's: two equal ones prove little.
+    """
+    if estimate.error == 0.0:
+        return 1.0 if estimate.value == 0.0 else 2.0 ** (1 - num_pairs)
+    return min(1.0, 2.0 * min(estimate.p_above(0.0), estimate.p_below(0.0)))
 
 
 def student_t_quantile(probability: float, freedom: float) -> float:

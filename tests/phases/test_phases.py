@@ -74,7 +74,7 @@ def test_a_q_learners_temperature_and_scale_are_its_labels(tmp_path: Path) -> No
         tmp_path / "dqn.zip",
         teacher={"algo": "dqn"},
         student={"size": "mlp-16", "sharpness": 2.0},
-        distill={"epochs": 1},
+        distill={"epochs": 1, "label_entropy": 0.3},
         finetune={"epochs": 1},
         evaluation={"acting": "auto"},
     )
