@@ -30,8 +30,7 @@ def recycler(
     None unless it is `wanted`, and for functions that have no dormant units. A quantized unit is
     dormant where its level is 0 for each of them; those of tables are left alone.
     """
-    is_quantized = isinstance(network, QuantizedStudent)
-    known = ("relu",) if is_quantized else RECYCLED
+    known = ("relu",) if isinstance(network, QuantizedStudent) else RECYCLED
     activation = student.prepared.architecture.activation
     if not wanted or activation not in known:
         return None

@@ -66,8 +66,7 @@ class Trainee:
     @property
     def has_settled(self) -> bool:
         """Tell whether its validations have stopped improving for as long as the recipe waits."""
-        patience = self.plan.settings.patience
-        return patience is not None and self.state.stale >= patience
+        return self.state.has_settled(self.plan.settings.patience)
 
 
 def train_together(

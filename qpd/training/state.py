@@ -88,6 +88,10 @@ class PhaseState:
     def _parameters(self) -> dict[str, Tensor]:
         return {k: v.detach().clone() for k, v in self.module.state_dict().items()}
 
+    def has_settled(self, patience: int | None) -> bool:
+        """Tell whether as many validations as `patience` have not improved on the best one."""
+        return patience is not None and self.stale >= patience
+
     def add_time(self, what: str, seconds: float) -> None:
         """Add to the time accounted to `what`."""
         self.seconds[what] = self.seconds.get(what, 0.0) + seconds

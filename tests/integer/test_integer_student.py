@@ -342,7 +342,7 @@ def test_biases_of_weights_that_are_all_zero_are_not_clipped(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")  # of the flags' other setting
 def test_engine_is_exact_without_onednn() -> None:
-    """As on Apple's processors: PyTorch then has NNPACK multiply, of 16 images or more."""
+    """Without it PyTorch has NNPACK multiply, of 16 images or more."""
     student = integer_student(simulated("XXS", 8, "per channel"), Discrete(4))
     seen = frames(16)
     with torch.backends.mkldnn.flags(enabled=False):

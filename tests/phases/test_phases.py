@@ -386,24 +386,6 @@ def test_what_is_large_is_said_before_phase_1(teacher_zip: Path) -> None:
     assert smaller == []
 
 
-@pytest.mark.parametrize(("new", "is_told"), [(0.0, True), (0.5, False)])
-def test_a_memory_learned_by_heart_is_told(
-    teacher_zip: Path, tmp_path: Path, new: float, is_told: bool
-) -> None:
-    replay = {"capacity": 64, "refresh_fraction": new}
-    recipe = recipe_of(
-        teacher_zip,
-        student={"size": "mlp-64"},
-        replay=replay,
-        distill={"epochs": 150, "lr": 0.01, "temperature": 0.02},
-        finetune={"epochs": 0},
-        evaluation={"validation_episodes": 8, "validate_every": 150},
-    )
-    follower = work(tmp_path / "run", recipe, Follower())
-    told = [note for note in follower.notes if "raise replay.refresh_fraction" in note]
-    assert bool(told) == is_told, follower.reports[149]
-
-
 def test_rewards_need_a_policy_and_a_critic_in_their_units(
     teacher_zip: Path, tmp_path: Path
 ) -> None:
